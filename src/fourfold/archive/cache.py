@@ -54,6 +54,7 @@ class DiskCache:
         return self.path(segment)
 
     def fits(self, size: int) -> bool:
+        """Return True if an object of this size may be cached."""
         return size <= self.bytes_max
 
     def add(self, segment: str, chunks: Iterable[bytes], digest: str) -> Path | None:

@@ -129,6 +129,7 @@ def _triggers(snapshot: ReadTransaction, table: PublicationTable) -> Iterator[st
 
 
 def columns_of(snapshot: ReadTransaction, table: str) -> tuple[TableColumn, ...]:
+    """Return the columns of a table; raise if one has a type that segments do not hold."""
     columns = tuple(TableColumn(name, kind) for name, kind in snapshot.all(SQL.columns, (table,)))
     strange = [column for column in columns if column.kind not in _KINDS]
     if strange or not columns:
@@ -145,6 +146,7 @@ def defaults_of(snapshot: ReadTransaction, table: str) -> dict[str, Any]:
 
 
 def literal(text: str) -> str:
+    """Return text as an SQL literal."""
     return "'" + text.replace("'", "''") + "'"
 
 

@@ -58,6 +58,7 @@ class IndexEntry(NamedTuple):
 
 @cache
 def schema() -> Any:
+    """Return the schema of an index run."""
     pa, _ = arrow()
     return pa.schema(
         [
@@ -227,6 +228,7 @@ class EntryChecksum(NamedTuple):
     fingerprints: int = 0
 
     def plus(self, table: Any) -> EntryChecksum:
+        """Return the checksum with the entries of a table added."""
         pc = arrow()[0].compute
         counts = table.column(RECORDS).cast("int64")
         # Both wrap around, as in the sum.

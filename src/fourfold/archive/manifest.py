@@ -180,6 +180,7 @@ class Manifest(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def segment_count(self) -> int:
+        """Number of segments."""
         return len(self.segments.end_offset)
 
     def kept(self) -> Iterator[PublishedSegment]:
@@ -205,6 +206,7 @@ def name_hash(name: str) -> str:
 
 
 def manifest_key(name: str) -> str:
+    """Return the key of the manifest of a stream."""
     return f"{ROOT}/{name_hash(name)}/{MANIFEST}"
 
 
@@ -214,6 +216,7 @@ def segment_id(name: str, incarnation: str, start_offset: int, digest: str) -> s
 
 
 def segment_key(name: str, incarnation: str, start_offset: int, digest: str) -> str:
+    """Return the key of a segment of a stream."""
     return key_of(segment_id(name, incarnation, start_offset, digest))
 
 
@@ -223,11 +226,13 @@ def run_id(name: str, incarnation: str, level: int, start_offset: int, digest: s
 
 
 def run_key(run: str, *, secondary: bool = False) -> str:
+    """Return the key of an index run."""
     folder, _, file = run.partition("/")
     return f"{ROOT}/{folder}/{'secondary-index' if secondary else 'index'}/{file}.parquet"
 
 
 def key_of(segment: str) -> str:
+    """Return the key of a segment by its id."""
     folder, _, file = segment.partition("/")
     return f"{ROOT}/{folder}/segments/{file}.parquet"
 
@@ -241,6 +246,7 @@ def classify(key: str) -> tuple[str, str]:
 
 
 def encode(manifest: Manifest) -> bytes:
+    """Return the bytes of a manifest."""
     return msgspec.json.encode(manifest)
 
 

@@ -38,6 +38,7 @@ class RowFile:
 
     @property
     def count(self) -> int:
+        """Number of rows."""
         return self._starts[-1]
 
     def rows(self, at: int = 0, count: int | None = None) -> Iterator[tuple[list[str], list[Row]]]:

@@ -54,6 +54,7 @@ class SegmentRequest(NamedTuple):
 
     @property
     def object_key(self) -> str:
+        """Key of the segment in the object store."""
         return self.key or key_of(self.segment)
 
 
@@ -114,6 +115,7 @@ class OpenFile:
         return column in self._metadata.schema.names
 
     def has_only_nulls(self, at: int, column: str) -> bool:
+        """Return True if a column of a row group has only nulls, by its statistics."""
         chunk = self._column(at, column)
         statistics = chunk.statistics
         return statistics is not None and bool(statistics.null_count == self._rows(at))
@@ -147,6 +149,7 @@ class OpenFile:
 def open_segments(
     objects: ObjectStore, cache: DiskCache, retries: Retries | None = None
 ) -> StoredSegments:
+    """Return a reader of the segments in an object store, with a cache on disk."""
     return StoredSegments(objects, cache, retries or Retries())
 
 
@@ -221,6 +224,7 @@ class StoredSegments:
                 at += 1
 
     def records(self, request: SegmentRequest, start: int, end: int) -> Iterator[Record]:
+        """Yield the records of a segment from `start` to before `end`."""
         source = self._open(request, start)
         try:
             index = self._index(request, source)
@@ -422,23 +426,29 @@ class RangeFile(io.RawIOBase):
         self._tail: bytes | None = None
 
     def readable(self) -> bool:
+        """Return True if the file can be read."""
         return True
 
     def seekable(self) -> bool:
+        """Return True if the position can be set."""
         return True
 
     def tell(self) -> int:
+        """Return the position in the file."""
         return self._at
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Set the position in the file and return it."""
         bases = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}
         self._at = bases[whence] + offset
         return self._at
 
     def size(self) -> int:
+        """Return the size of the file in bytes."""
         return self._size
 
     def read(self, size: int = -1) -> bytes:
+        """Read up to `size` bytes, all that are left by default."""
         left = self._size - self._at
         length = left if size is None or size < 0 else min(size, left)
         if length <= 0:

@@ -269,27 +269,34 @@ class HashingFile:
         self.closed = False
 
     def write(self, data: Any) -> int:
+        """Write bytes and add them to the digest."""
         view = memoryview(data)
         self.digest.update(view)
         self._file.write(view)
         return view.nbytes
 
     def tell(self) -> int:
+        """Return the position in the file."""
         return int(self._file.tell())
 
     def flush(self) -> None:
+        """Write what is buffered."""
         self._file.flush()
 
     def close(self) -> None:
+        """Mark the file as closed; the file below stays open."""
         self.closed = True
 
     def readable(self) -> bool:
+        """Return True if the file can be read."""
         return False
 
     def writable(self) -> bool:
+        """Return True if the file can be written."""
         return True
 
     def seekable(self) -> bool:
+        """Return True if the position can be set."""
         return False
 
 

@@ -32,10 +32,12 @@ class Upload(NamedTuple):
 
 
 def upload_of(key: str, data: bytes) -> Upload:
+    """Return the upload of bytes that are in memory."""
     return Upload(key, lambda: iter((data,)), len(data), hashlib.sha256(data).hexdigest())
 
 
 def upload_of_file(key: str, path: Path, size: int, digest: str) -> Upload:
+    """Return the upload of a file whose size and digest are known."""
     return Upload(key, lambda: _chunks(path), size, digest)
 
 
@@ -102,6 +104,7 @@ class ValueUploads:
 
 
 def digest_of(objects: ObjectStore, key: str) -> str:
+    """Return the SHA-256 of a stored object in hex."""
     hashing = hashlib.sha256()
     for chunk in objects.read(key, limits.ARCHIVE_CHUNK_BYTES):
         hashing.update(chunk)

@@ -431,6 +431,7 @@ def migrate(out: Output, graphs: Graphs, *, backup: Path) -> None:
 
 
 def signer_of(file: Path) -> Ed25519Signer:
+    """Return the signer whose private key is in a file, in base64."""
     try:
         return Ed25519Signer(base64.b64decode(file_bytes(file).strip(), validate=True))
     except binascii.Error:

@@ -45,17 +45,20 @@ def _completer(list_names: Callable[[Store, click.Context, str], Iterable[str]])
 
 @_completer
 def complete_spaces(store: Store, _ctx: click.Context, _prefix: str) -> Iterable[str]:
+    """Return the spaces of the store."""
     return store.spaces()
 
 
 @_completer
 def complete_entities(store: Store, ctx: click.Context, prefix: str) -> Iterable[str]:
+    """Return the entities of the space of the command that begin with a prefix."""
     space = store.space(ctx.params["did"])
     return space.ids(ctx.params.get("branch") or "", prefix=prefix, limit=NAMES_MAX)
 
 
 @_completer
 def complete_branches(store: Store, ctx: click.Context, _prefix: str) -> Iterable[str]:
+    """Return the branches of the space of the command."""
     branches = store.space(ctx.params["did"]).branches.list()
     return (branch.name for branch in branches if branch.name)
 
@@ -67,6 +70,7 @@ def _has(store: Store, name: str) -> bool:
 
 @_completer
 def complete_streams(store: Store, _ctx: click.Context, prefix: str) -> Iterable[str]:
+    """Return the streams that begin with a prefix."""
     if not _has(store, "streams"):
         return ()
     return (info.name for info in store.streams.list(prefix=prefix, limit=NAMES_MAX))
@@ -74,6 +78,7 @@ def complete_streams(store: Store, _ctx: click.Context, prefix: str) -> Iterable
 
 @_completer
 def complete_sessions(store: Store, _ctx: click.Context, prefix: str) -> Iterable[str]:
+    """Return the sessions that begin with a prefix."""
     if not _has(store, "sessions"):
         return ()
     return (row.id for row in store.sessions.list_sessions(prefix=prefix, limit=NAMES_MAX))
@@ -81,6 +86,7 @@ def complete_sessions(store: Store, _ctx: click.Context, prefix: str) -> Iterabl
 
 @_completer
 def complete_apps(store: Store, _ctx: click.Context, _prefix: str) -> Iterable[str]:
+    """Return the apps of the graphs."""
     if not _has(store, "graphs"):
         return ()
     return (app.slug for app in store.graphs.list_apps())

@@ -21,6 +21,7 @@ class PointInHistory(click.ParamType):  # type: ignore[type-arg]
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> int | datetime:
+        """Return a seq or a time; fail for anything else."""
         if isinstance(value, int | datetime):
             return value
         # Digits alone are a seq, though ISO 8601 would parse eight of them as a date.
@@ -43,6 +44,7 @@ class PointOfStore(click.ParamType):  # type: ignore[type-arg]
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> int | datetime | str:
+        """Return a seq, a time or the id of a restore point."""
         try:
             return PointInHistory().convert(value, param, ctx)
         except click.BadParameter:
@@ -57,6 +59,7 @@ class TimeInHistory(PointInHistory):
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> datetime:
+        """Return a time; fail for anything else."""
         moment = super().convert(value, param, ctx)
         if isinstance(moment, int):
             self.fail(f"{value!r} is not a time (2026-03-01T12:00:00Z).", param, ctx)
@@ -64,10 +67,12 @@ class TimeInHistory(PointInHistory):
 
 
 def at_option(help_text: str, name: str = "--at", *, required: bool = False) -> Decorator:
+    """Return the option of a point in the history of one log."""
     return click.option(name, type=PointInHistory(), required=required, help=help_text)
 
 
 def branch_option(help_text: str) -> Decorator:
+    """Return the option of a branch."""
     return click.option(
         "--branch",
         default="",

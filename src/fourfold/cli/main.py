@@ -67,10 +67,12 @@ class SectionedGroup(click.Group):
         raise click.UsageError(f"No such command {name!r}.{suggestion}", ctx)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of the commands in the order of their sections."""
         del ctx
         return [name for _, names in self.sections for name in names]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands by section."""
         for title, names in self.sections:
             commands = [(name, self.get_command(ctx, name)) for name in names]
             with formatter.section(title):

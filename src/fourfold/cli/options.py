@@ -45,6 +45,7 @@ class StoreCommand(click.Command):
     """
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the arguments; ROOT may be an argument, an option or a variable."""
         if ctx.resilient_parsing and args and self._takes_value(args[-1]):
             # The value of the last option is being completed; without it, parsing stops there.
             args = args[:-1]
@@ -96,12 +97,14 @@ class RootArgument(click.Argument):
     """The argument ROOT, which `--root` or FOURFOLD_ROOT may give instead."""
 
     def add_to_parser(self, parser: Any, ctx: click.Context) -> None:
+        """Add the argument to a parser."""
         if ctx.meta.get(_AS_ARGUMENT, True):
             super().add_to_parser(parser, ctx)
 
     def consume_value(
         self, ctx: click.Context, opts: Mapping[str, Any]
     ) -> tuple[Any, ParameterSource]:
+        """Return the value, and where it comes from."""
         if isinstance(opts.get(_ROOT_OPTION), str):
             return opts[_ROOT_OPTION], ParameterSource.COMMANDLINE
         value, source = super().consume_value(ctx, opts)
@@ -111,6 +114,7 @@ class RootArgument(click.Argument):
         return value, source
 
     def process_value(self, ctx: click.Context, value: Any) -> Any:
+        """Return the folder of the store; fail if there is none."""
         try:
             return super().process_value(ctx, value)
         except click.MissingParameter:
@@ -123,6 +127,7 @@ class RootArgument(click.Argument):
             ) from None
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Return the completions of a folder."""
         del ctx
         return [CompletionItem(incomplete, type="dir")]
 
@@ -239,6 +244,7 @@ __all__ = ["objects_option", "published_store", "refuse_without_conditions"]
 
 
 def objects_option(function: Callable[..., None]) -> Callable[..., None]:
+    """Add the option of the object store to a command."""
     return click.option(
         "--objects",
         metavar="URL",
@@ -302,6 +308,7 @@ class Age(click.ParamType):  # type: ignore[type-arg]
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
+        """Return a duration such as `7d` in seconds."""
         match = _AGE.fullmatch(str(value))
         if match is None:
             self.fail(f"{value!r} is not a duration (90s, 30m, 12h, 7d, 4w).", param, ctx)
@@ -320,6 +327,7 @@ class KeepOption(click.ParamType):  # type: ignore[type-arg]
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> int | float:
+        """Return a number of points or a duration in seconds."""
         if str(value).isdecimal() and len(str(value)) < 19:
             return int(value)
         if _AGE.fullmatch(str(value)) is None:

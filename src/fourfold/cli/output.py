@@ -127,6 +127,7 @@ class Output:
         self._stdout.write(text)
 
     def table(self, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+        """Print rows as a table, or tab-separated if the output is no terminal."""
         cells = [[printable(_cell(value)) for value in row] for row in rows]
         if is_terminal(self._stdout):
             _draw(_console(self._stdout), columns, cells)

@@ -34,10 +34,14 @@ class RetiredEntry(Protocol):
     """An object that was or would be deleted, of a stream or of a database."""
 
     @property
-    def key(self) -> str: ...
+    def key(self) -> str:
+        """Key of the object."""
+        ...
 
     @property
-    def size_bytes(self) -> int: ...
+    def size_bytes(self) -> int:
+        """Size of the object."""
+        ...
 
     def _asdict(self) -> dict[str, Any]: ...
 
@@ -55,6 +59,7 @@ class PublishOutcome:
     retired: list[RetiredEntry] | None = None
 
     def merges(self) -> list[CompactionReport]:
+        """Compactions of all models."""
         return [*self.report.merged, *([] if self.merged is None else self.merged.merged)]
 
     def failures(self) -> Iterator[tuple[str, FourfoldError]]:
@@ -70,11 +75,13 @@ class PublishOutcome:
         yield from failures.items()
 
     def raise_if_failed(self) -> None:
+        """Raise the first error of a database."""
         for _, error in self.failures():
             raise error
 
 
 def show(out: Output, store: Store, outcome: PublishOutcome) -> None:
+    """Print the outcome of a publication."""
     report = outcome.report
     streams = report.streams
     unpublished = 0 if streams is None else store.archive.standing().unpublished_records
@@ -151,6 +158,7 @@ def _removed_json(collected: CollectReport | None) -> dict[str, Any] | None:
 
 
 def show_points(out: Output, points: list[PointInfo]) -> None:
+    """Print restore points."""
     fields = ("id", "at", "databases", "streams", "restored")
     out.rows(
         {"points": [{name: getattr(point, name) for name in fields} for point in points]},
@@ -221,10 +229,12 @@ class ModelName(click.ParamType):  # type: ignore[type-arg]
     name = "MODEL"
 
     def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
+        """Return the names of the models, for the help."""
         del param, ctx
         return f"[{'|'.join(_model_names())}]"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the name of a model; fail for an unknown one."""
         if value not in _model_names():
             self.fail(f"{value!r} is not one of {', '.join(_model_names())}.", param, ctx)
         return str(value)
@@ -232,6 +242,7 @@ class ModelName(click.ParamType):  # type: ignore[type-arg]
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
+        """Return the models that begin with a prefix."""
         del ctx, param
         return [CompletionItem(name) for name in _model_names() if name.startswith(incomplete)]
 

@@ -79,9 +79,17 @@ class BatchOptions:
 class Receipt(Protocol):
     """The future of an appended message, of threads or of coroutines."""
 
-    def done(self) -> bool: ...
-    def set_result(self, result: AppendResult, /) -> None: ...
-    def set_exception(self, exception: BaseException, /) -> None: ...
+    def done(self) -> bool:
+        """Return True if the outcome is known."""
+        ...
+
+    def set_result(self, result: AppendResult, /) -> None:
+        """Set the result of the append."""
+        ...
+
+    def set_exception(self, exception: BaseException, /) -> None:
+        """Set the error of the append."""
+        ...
 
 
 @dataclass(slots=True)

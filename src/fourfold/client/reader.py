@@ -217,14 +217,17 @@ class StreamReader(ResponseReader[Out]):
         self._last = False
 
     def ended(self) -> bool:
+        """Return True if there is nothing more to request."""
         return self.done
 
     def call(self) -> Call:
+        """Return the next request."""
         return requests.read(
             self._address, self._name, self.offset, key=self._key, where=self._where
         )
 
     def begin(self, headers: Headers) -> None:
+        """Process the headers of a response."""
         next_offset = headers.get("stream-next-offset")
         if not next_offset:
             raise BadAnswer(f"read {self._name!r}: the response has no Stream-Next-Offset")
@@ -233,6 +236,7 @@ class StreamReader(ResponseReader[Out]):
         self._last = ended or next_offset == self.offset
 
     def end(self) -> list[Out]:
+        """Process the end of a response and return what it completes."""
         self.offset, self.done = self._next, self._last
         return []
 
@@ -254,16 +258,19 @@ class BytesReader(StreamReader[bytes]):
         self._skip = 0
 
     def begin(self, headers: Headers) -> None:
+        """Process the headers of a response."""
         super().begin(headers)
         self._skip = self._delivered
 
     def feed(self, piece: bytes) -> list[bytes]:
+        """Process received bytes and return what they complete."""
         new_bytes = piece[self._skip :]
         self._skip = max(0, self._skip - len(piece))
         self._delivered += len(new_bytes)
         return [new_bytes] if new_bytes else []
 
     def end(self) -> list[bytes]:
+        """Process the end of a response and return what it completes."""
         self._delivered = 0
         return super().end()
 
@@ -285,13 +292,16 @@ class TextReader(StreamReader[str]):
         self._decoder = codecs.getincrementaldecoder("utf-8")()
 
     def begin(self, headers: Headers) -> None:
+        """Process the headers of a response."""
         super().begin(headers)
         self._bytes.begin(headers)
 
     def feed(self, piece: bytes) -> list[str]:
+        """Process received bytes and return what they complete."""
         return self._decode(b"".join(self._bytes.feed(piece)), final=False)
 
     def end(self) -> list[str]:
+        """Process the end of a response and return what it completes."""
         super().end()
         self._bytes.end()
         return self._decode(b"", final=self.done)
@@ -325,6 +335,7 @@ class MessageReader(StreamReader[bytes]):
         self._splitter = MessageSplitter()
 
     def begin(self, headers: Headers) -> None:
+        """Process the headers of a response."""
         super().begin(headers)
         if not requests.is_json(headers.get("content-type", "")):
             raise InvalidInput(
@@ -340,12 +351,14 @@ class MessageReader(StreamReader[bytes]):
         self._splitter = MessageSplitter()
 
     def feed(self, piece: bytes) -> list[bytes]:
+        """Process received bytes and return what they complete."""
         if self._whole is not None:
             self._whole.append(piece)
             return []
         return self._new_messages(self._splitter.feed(piece))
 
     def end(self) -> list[bytes]:
+        """Process the end of a response and return what it completes."""
         messages = []
         if self._whole is not None:
             messages = self._new_messages(split_messages(b"".join(self._whole)))
@@ -392,6 +405,7 @@ class LiveReader(StreamReader[Part]):
         self.progress = False
 
     def call(self) -> Call:
+        """Return the next request."""
         return requests.read(
             self._address,
             self._name,
@@ -403,6 +417,7 @@ class LiveReader(StreamReader[Part]):
         )
 
     def begin(self, headers: Headers) -> None:
+        """Process the headers of a response."""
         self._body, self._events, self.progress = [], EventParser(), False
         self._first = headers.get("stream-first-offset", self._first)
         if self._mode == "sse":
@@ -415,6 +430,7 @@ class LiveReader(StreamReader[Part]):
         self._current = is_true(headers, "stream-up-to-date") or self._closed
 
     def feed(self, piece: bytes) -> list[Part]:
+        """Process received bytes and return what they complete."""
         if self._mode != "sse":
             self._body.append(piece)
             return []
@@ -427,6 +443,7 @@ class LiveReader(StreamReader[Part]):
         return parts
 
     def end(self) -> list[Part]:
+        """Process the end of a response and return what it completes."""
         if self._mode == "sse":
             # The server ends event connections periodically; only a closed stream is the end.
             return []
@@ -493,19 +510,23 @@ class EventReader(ResponseReader[FeedItem[Out]]):
         return self._position
 
     def ended(self) -> bool:
+        """Return True if there is nothing more to request."""
         return self._done
 
     def call(self) -> Call:
+        """Return the next request."""
         if self._position is None:
             return self._call
         headers = {**self._call.headers, "last-event-id": self._position}
         return self._call._replace(headers=headers)
 
     def begin(self, headers: Headers) -> None:
+        """Process the headers of a response."""
         del headers
         self._events, self.progress = EventParser(), False
 
     def feed(self, piece: bytes) -> list[FeedItem[Out]]:
+        """Process received bytes and return what they complete."""
         items: list[FeedItem[Out]] = []
         for event in self._events.feed(piece):
             self.progress = True
@@ -516,6 +537,7 @@ class EventReader(ResponseReader[FeedItem[Out]]):
         return items
 
     def end(self) -> list[FeedItem[Out]]:
+        """Process the end of a response and return what it completes."""
         return []
 
 

@@ -245,9 +245,11 @@ class RecordsReader(ResponseReader[FeedItem[Chunk]]):
         self._is_current = False
 
     def ended(self) -> bool:
+        """Return True if there is nothing more to request."""
         return self._done
 
     def call(self) -> Call:
+        """Return the next request."""
         if isinstance(self._offset, int):
             return requests.details(self._address, self._name)
         return requests.read(
@@ -262,13 +264,16 @@ class RecordsReader(ResponseReader[FeedItem[Chunk]]):
         )
 
     def begin(self, headers: Headers) -> None:
+        """Process the headers of a response."""
         self._headers, self._body = headers, []
 
     def feed(self, piece: bytes) -> list[FeedItem[Chunk]]:
+        """Process received bytes and return what they complete."""
         self._body.append(piece)
         return []
 
     def end(self) -> list[FeedItem[Chunk]]:
+        """Process the end of a response and return what it completes."""
         response = Response(200, self._headers, b"".join(self._body))
         if isinstance(self._offset, int):
             self._offset = Offset(self._offset, parse_info(response).incarnation_number)

@@ -184,10 +184,12 @@ class Refusal(Exception):
         self.steps: list[Step] = []
 
     def within(self, step: Step) -> Self:
+        """Add the step of a container that encloses the refused value; return the refusal."""
         self.steps.append(step)
         return self
 
     def error(self, what: str) -> ContentError:
+        """Return the error with the path to the refused value."""
         return ContentError(f"{what}: {show_path(self.steps[::-1])}: {self.reason}")
 
 

@@ -29,6 +29,7 @@ EMPTY_ID: Final = content_id(b"")
 
 
 def is_content_id(value: object) -> bool:
+    """Return True if a value is the text of a content id."""
     return isinstance(value, str) and _ID.fullmatch(value) is not None
 
 
@@ -52,6 +53,7 @@ class Hasher:
         self.size = 0
 
     def update(self, piece: bytes | bytearray | memoryview) -> None:
+        """Add bytes to the digest and to the size."""
         self._hash.update(piece)
         self.size += memoryview(piece).nbytes
 

@@ -55,6 +55,7 @@ class Module:
         self._check = check
 
     def Connect(self, *_: Any) -> tuple[str, _Table]:  # noqa: N802 - the driver's name
+        """Declare the columns to SQLite, and return the table."""
         table = self._table
         columns = [f'"{name}" {kind}' for name, kind in table.columns]
         columns += [f'"{name}" HIDDEN' for name in table.arguments]

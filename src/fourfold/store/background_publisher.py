@@ -96,6 +96,7 @@ class Continuous:
         return self._backoffs.errors
 
     def state(self) -> PublisherState:
+        """State of the publisher, with its present failures."""
         self._state.failures = len(self._backoffs)
         return self._state
 

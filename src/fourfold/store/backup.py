@@ -36,6 +36,8 @@ FORMAT = 1
 
 
 class FileEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A file of a backup, with its digest."""
+
     path: str
     size: int
     sha256: str
@@ -54,6 +56,8 @@ class BackupManifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, om
 
 
 class BackupReport(msgspec.Struct, frozen=True):
+    """Result of a backup."""
+
     destination: str
     databases: int
     files: int
@@ -63,6 +67,8 @@ class BackupReport(msgspec.Struct, frozen=True):
 
 
 class RestoreReport(msgspec.Struct, frozen=True):
+    """Result of a restore."""
+
     root: str
     databases: int
     files: int
@@ -104,6 +110,7 @@ def back_up(
 
 
 def read_manifest(folder: Path) -> BackupManifest:
+    """Return the manifest of a backup; raise unless there is a sound one."""
     path = folder / MANIFEST
     try:
         manifest = msgspec.json.decode(path.read_bytes(), type=BackupManifest)

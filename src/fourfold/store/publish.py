@@ -48,6 +48,7 @@ class PublishReport:
     """Errors of databases and streams that were not published, by name."""
 
     def raise_if_failed(self) -> None:
+        """Raise the first error of a database."""
         for error in self.failures.values():
             raise error
 
@@ -180,9 +181,11 @@ def has_streams(store: Store) -> bool:
 
 
 def refuse_reader(store: Store) -> None:
+    """Raise ReadOnly if the store is open for reading only."""
     if store.mode != "rw":
         raise ReadOnly(f"{store.root} is open for reading; cannot publish")
 
 
 def now_ms() -> int:
+    """Return the time in milliseconds since 1970."""
     return time.time_ns() // 1_000_000

@@ -41,6 +41,7 @@ class Keep:
 
     @property
     def everything(self) -> bool:
+        """True if all restore points are kept."""
         return not self.for_s and not self.points
 
 

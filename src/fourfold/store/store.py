@@ -75,6 +75,7 @@ if TYPE_CHECKING:
 
 
 def options_of(settings: Settings) -> Options:
+    """Return the options of databases that the settings of a store contain."""
     kernel = settings.kernel
     return Options(
         readers_max=kernel.readers_max,

@@ -32,6 +32,7 @@ class CheckResult:
 
     @property
     def ok(self) -> bool:
+        """True if no problem was found."""
         return not self.problems
 
 
@@ -54,6 +55,7 @@ class VerifyReport:
 
     @property
     def ok(self) -> bool:
+        """True if no check found a problem."""
         return all(check.ok for check in self.checked)
 
     @property
@@ -78,9 +80,11 @@ class VerifyReport:
         return not self.ok and all(_PENDING.search(problem.message) for problem in self.problems)
 
     def with_(self, more: CheckResult) -> VerifyReport:
+        """Return the report with the result of one more check."""
         return VerifyReport(self.root, (*self.checked, more))
 
     def raise_if_bad(self) -> None:
+        """Raise CorruptData if a problem was found."""
         if damage := self.damage:
             raise CorruptData(f"{self.root}: {len(damage)} problems; first: {damage[0]}")
 

@@ -45,6 +45,7 @@ class BlobStoreContract:
 
     @pytest.fixture
     def store(self) -> BlobStore:
+        """Return an empty store; a subclass overrides this fixture."""
         raise NotImplementedError("override the fixture `store`")
 
     def damage(self, store: BlobStore, blob_id: str, data: bytes) -> None:
@@ -294,6 +295,7 @@ class NothingYet:
     """A non-blocking source: None means that no data is available now, not the end."""
 
     def read(self, _size: int) -> bytes | None:
+        """Return None, as a source that has no bytes yet."""
         return None
 
 
@@ -311,26 +313,31 @@ class BlobMachine(RuleBasedStateMachine):
 
     @rule(target=known, data=st.binary(max_size=50))
     def put(self, data: bytes) -> str:
+        """Put bytes."""
         blob_id = self.store.put(data)
         self.model[blob_id] = data
         return blob_id
 
     @rule(target=known, pieces=st.lists(st.binary(max_size=20), max_size=4))
     def put_stream(self, pieces: list[bytes]) -> str:
+        """Put bytes in pieces."""
         blob_id = self.store.put_stream(iter(pieces))
         self.model[blob_id] = b"".join(pieces)
         return blob_id
 
     @rule(target=known, data=st.binary(max_size=5))
     def name(self, data: bytes) -> str:
+        """Return the id of bytes without putting them."""
         return content_id(data)
 
     @rule(blob_id=known)
     def delete(self, blob_id: str) -> None:
+        """Delete a blob."""
         assert self.store.delete(blob_id) == (self.model.pop(blob_id, None) is not None)
 
     @rule(blob_id=known, start=st.integers(0, 60), length=st.integers(0, 60))
     def read(self, blob_id: str, start: int, length: int) -> None:
+        """Read a range of a blob."""
         data = self.model.get(blob_id)
         assert self.store.has(blob_id) == (data is not None)
         if data is None:
@@ -344,10 +351,12 @@ class BlobMachine(RuleBasedStateMachine):
 
     @rule()
     def sweep(self) -> None:
+        """Sweep temporary files, of which there are none."""
         assert self.store.sweep(0) == 0
 
     @invariant()
     def matches_the_dict(self) -> None:
+        """Compare the ids of the store with those of the dict."""
         assert list(self.store.ids()) == sorted(self.model)
         total = sum(map(len, self.model.values()))
         assert self.store.usage() == BlobUsage(len(self.model), total)

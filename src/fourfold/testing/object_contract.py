@@ -141,6 +141,7 @@ class ObjectStoreMachine(RuleBasedStateMachine):
         self.used: dict[str, list[str]] = {}
 
     def record_write(self, key: str, data: bytes, info: ObjectInfo) -> None:
+        """Record an object that the store has accepted."""
         assert (info.key, info.size) == (key, len(data))
         if self.versions_never_repeat:
             assert info.version not in self.used.get(key, [])
@@ -149,10 +150,12 @@ class ObjectStoreMachine(RuleBasedStateMachine):
 
     @rule(key=KEYS, data=DATA)
     def put(self, key: str, data: bytes) -> None:
+        """Put an object."""
         self.record_write(key, data, self.store.put(key, data))
 
     @rule(key=KEYS, data=DATA, streamed=st.booleans())
     def put_if_absent(self, key: str, data: bytes, *, streamed: bool) -> None:
+        """Put an object unless its key exists."""
         try:
             if streamed:
                 info = self.store.upload(key, [data[:3], data[3:]], if_absent=True)
@@ -166,6 +169,7 @@ class ObjectStoreMachine(RuleBasedStateMachine):
 
     @rule(key=KEYS, data=DATA, choice=st.integers(min_value=0))
     def put_if_version(self, key: str, data: bytes, choice: int) -> None:
+        """Put an object in place of a known version."""
         versions = self.used.get(key, ['"never"'])
         version = versions[-1 - choice % len(versions)]
         current = self.model.get(key)
@@ -180,20 +184,24 @@ class ObjectStoreMachine(RuleBasedStateMachine):
 
     @rule(key=KEYS, data=DATA)
     def upload(self, key: str, data: bytes) -> None:
+        """Put an object by an upload in parts."""
         self.record_write(key, data, self.store.upload(key, [data]))
 
     @rule(key=KEYS)
     def delete(self, key: str) -> None:
+        """Delete an object."""
         assert self.store.delete(key) == (self.model.pop(key, None) is not None)
 
     @rule(keys=st.lists(KEYS, max_size=3))
     def delete_many(self, keys: list[str]) -> None:
+        """Delete several objects."""
         self.store.delete_many(keys)
         for key in keys:
             self.model.pop(key, None)
 
     @rule(key=KEYS, start=st.integers(0, 25), length=st.integers(0, 25))
     def read_object(self, key: str, start: int, length: int) -> None:
+        """Read an object, and a range of it."""
         info = self.store.head(key)
         if key not in self.model:
             assert info is None
@@ -213,6 +221,7 @@ class ObjectStoreMachine(RuleBasedStateMachine):
 
     @rule(prefix=PREFIXES, after=st.none() | KEYS)
     def list_some(self, prefix: str, after: str | None) -> None:
+        """List the keys of a prefix, after one of them."""
         expected = [
             (key, len(self.model[key][0]), self.model[key][1])
             for key in sorted(self.model, key=str.encode)
@@ -223,10 +232,12 @@ class ObjectStoreMachine(RuleBasedStateMachine):
 
     @invariant()
     def same_keys(self) -> None:
+        """Compare the keys of the store with those of the dict."""
         result = [info.key for info in self.store.list()]
         assert result == sorted(self.model, key=str.encode)
 
     def teardown(self) -> None:
+        """Close the store."""
         self.store.close()
 
 
@@ -248,10 +259,12 @@ class ObjectStoreContract:
 
     @pytest.fixture
     def make_store(self) -> Callable[[], ObjectStore]:
+        """Return a function that opens an empty store; a subclass overrides this fixture."""
         raise NotImplementedError
 
     @pytest.fixture
     def store(self, make_store: Callable[[], ObjectStore]) -> Iterator[ObjectStore]:
+        """Yield an empty store, and close it."""
         with make_store() as opened:
             yield opened
 

@@ -49,11 +49,13 @@ class Recorder:
             self._change.notify_all()
 
     def wait(self, enough: Callable[[list[Any]], bool]) -> list[Any]:
+        """Wait until enough items were received, and return them."""
         with self._change:
             assert self._change.wait_for(lambda: enough(self.items), WAIT_S), self.items[-3:]
             return list(self.items)
 
     def ids(self) -> list[int]:
+        """Return the ids of the received events."""
         return [item.id for item in self.items if isinstance(item, Event)]
 
 

@@ -102,6 +102,7 @@ class SessionLogContract:
 
     @pytest.fixture
     def sessions(self) -> Sessions:
+        """Return sessions without any event; a subclass overrides this fixture."""
         raise NotImplementedError("override the fixture `sessions`")
 
     def again(self, sessions: Sessions) -> Sessions:

@@ -76,18 +76,22 @@ class DatabaseManifest(msgspec.Struct, frozen=True):
 
     @property
     def last(self) -> Publication:
+        """The newest publication."""
         return self.publications[-1]
 
 
 def name_hash(name: str) -> str:
+    """Return the part of object keys that stands for a database."""
     return hashlib.sha256(name.encode()).hexdigest()[:32]
 
 
 def manifest_key(name: str) -> str:
+    """Return the key of the manifest of a database."""
     return f"{MANIFESTS}{name_hash(name)}.json"
 
 
 def page_key(name: str, page: ManifestPage) -> str:
+    """Return the key of a page of a manifest."""
     numbers = f"{page.first:08d}-{page.last:08d}"
     return f"{folder(name)}pages/{numbers}-{page.sha256[:16]}.json"
 
@@ -117,6 +121,7 @@ def decode(data: bytes, what: str) -> DatabaseManifest:
 
 
 def decode_page(data: bytes, page: ManifestPage, what: str) -> tuple[Publication, ...]:
+    """Parse a page of a manifest; raise CorruptData unless it matches its digest."""
     if hashlib.sha256(data).hexdigest() != page.sha256:
         raise CorruptData(f"{what} does not match the digest in the manifest")
     try:

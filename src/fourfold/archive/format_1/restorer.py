@@ -45,6 +45,7 @@ class PublishedHistory(NamedTuple):
 
     @property
     def newest(self) -> int:
+        """Number of the newest publication."""
         return self.manifest.newest
 
     def at(self, point: str | None) -> Publication | None:

@@ -235,6 +235,7 @@ class Stage:
 
     @property
     def backup(self) -> Path:
+        """The folder of the backup that the demo makes."""
         return self.scratch / "backup"
 
 

@@ -12,6 +12,7 @@ from fourfold.cli.demo.journal import add, journal
 
 
 def write_forever(root: str) -> None:
+    """Write to a store until the process is killed, and print what was committed."""
     with fourfold.open(root) as store:
         log = journal(store)
         while True:

@@ -12,11 +12,13 @@ from fourfold.cli.demo.scripted_agent import SID, TASK, agent
 
 
 def report(question: str) -> None:
+    """Print a question at once, so that the parent process sees it."""
     sys.stdout.write(f"{question}\n")
     sys.stdout.flush()
 
 
 def run(root: str) -> None:
+    """Run a turn that stops at its third part, where the process is killed."""
     with fourfold.open(root) as store:
         agent(store.sessions, report, stuck_at=3).run_turn(SID, TASK, key=TASK)
 

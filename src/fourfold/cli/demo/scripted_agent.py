@@ -38,8 +38,10 @@ def agent(sessions: Sessions, report: Callable[[str], object], *, stuck_at: int 
 
 
 def check(turn: Turn) -> Final:
+    """Return the length of the task, as a child agent."""
     return Final(len(turn.task))
 
 
 def last_word(turn: Turn) -> Final:
+    """Return the last part that was recorded."""
     return Final(turn.vars["parts"][-1])

@@ -27,6 +27,7 @@ class Finding:
     facts: Mapping[str, object] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, object]:
+        """Return the finding as a dict, for JSON."""
         return {
             "check": self.check,
             "status": self.status,

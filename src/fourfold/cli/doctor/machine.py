@@ -38,6 +38,7 @@ _INSTALL_SPARK: Final = "pip install 'fourfold[spark]'"
 
 
 def python(_target: DoctorTarget) -> Iterator[Finding]:
+    """Check the version of Python."""
     version = platform.python_version()
     facts = {"version": version, "executable": sys.executable}
     if sys.version_info < PYTHON_MIN:
@@ -54,6 +55,7 @@ def python(_target: DoctorTarget) -> Iterator[Finding]:
 
 
 def sqlite(_target: DoctorTarget) -> Iterator[Finding]:
+    """Check the version of SQLite."""
     version = kernel.sqlite_version()
     facts = {"version": version}
     required = ".".join(map(str, kernel.SQLITE_VERSION_MIN))
@@ -71,6 +73,7 @@ def sqlite(_target: DoctorTarget) -> Iterator[Finding]:
 
 
 def java(target: DoctorTarget) -> Iterator[Finding]:
+    """Check for a version of Java that Spark runs on."""
     try:
         runtime = pipeline_java.find(target.environ)
     except MissingDependency as error:
@@ -84,6 +87,7 @@ def java(target: DoctorTarget) -> Iterator[Finding]:
 
 
 def spark(target: DoctorTarget) -> Iterator[Finding]:
+    """Check the version of pyspark."""
     version = installed("pyspark")
     if version is None:
         yield Finding(
@@ -123,6 +127,7 @@ def spark(target: DoctorTarget) -> Iterator[Finding]:
 
 
 def server(_target: DoctorTarget) -> Iterator[Finding]:
+    """Check the packages of the server."""
     version = installed("uvicorn")
     if version is None:
         yield Finding(
@@ -159,6 +164,7 @@ def _spark_runs(target: DoctorTarget, facts: dict[str, object]) -> Finding:
 
 
 def disk(target: DoctorTarget) -> Iterator[Finding]:
+    """Check the free space of the disk."""
     place = existing(target.root)
     free = shutil.disk_usage(place).free
     facts = {"path": str(place), "free_bytes": free}
@@ -174,6 +180,7 @@ def disk(target: DoctorTarget) -> Iterator[Finding]:
 
 
 def file_system(target: DoctorTarget) -> Iterator[Finding]:
+    """Check that the store is not on a network file system."""
     place = existing(target.root)
     kind = _mount_kind(place)
     facts = {"path": str(place), "type": kind}

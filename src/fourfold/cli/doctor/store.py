@@ -35,11 +35,14 @@ _LEFTOVER_AGE_S: Final = 3_600.0
 
 @dataclass(frozen=True, slots=True)
 class FolderItem:
+    """A file or folder of a store, with its status."""
+
     path: Path
     status: os.stat_result
 
     @property
     def is_folder(self) -> bool:
+        """True for a folder."""
         return stat.S_ISDIR(self.status.st_mode)
 
 
@@ -77,6 +80,7 @@ def settings(target: DoctorTarget) -> Iterator[Finding]:
 
 
 def permissions(target: DoctorTarget) -> Iterator[Finding]:
+    """Check the owners and modes of the files."""
     if (root := present(target)) is None:
         return
     foreign, open_to_others, looked_at = [], [], 0
@@ -110,6 +114,7 @@ def permissions(target: DoctorTarget) -> Iterator[Finding]:
 
 
 def locks(target: DoctorTarget) -> Iterator[Finding]:
+    """Check which databases other processes have locked."""
     if (root := present(target)) is None:
         return
     free = 0
@@ -164,6 +169,7 @@ def logs(target: DoctorTarget) -> Iterator[Finding]:
 
 
 def leftovers(target: DoctorTarget) -> Iterator[Finding]:
+    """Check for temporary files of interrupted work."""
     if (root := present(target)) is None:
         return
     young = time.time() - _LEFTOVER_AGE_S
@@ -230,12 +236,14 @@ def walk(root: Path) -> Iterator[FolderItem]:
 
 
 def examples(root: Path, paths: Iterable[Path]) -> str:
+    """Return up to three paths as text, and how many more there are."""
     names = [str(path.relative_to(root)) for path in paths]
     shown = ", ".join(names[:3])
     return shown if len(names) <= 3 else f"{shown} and {len(names) - 3} more"
 
 
 def quoted(path: Path) -> str:
+    """Return a path as the shell reads it."""
     return shlex.quote(str(path))
 
 

@@ -73,6 +73,7 @@ entity_argument: Final = click.argument("entity", metavar="ID", shell_complete=c
 
 
 def limit_option(default: int) -> Decorator:
+    """Return the option of a maximum number of rows."""
     return click.option(
         "--limit",
         type=click.IntRange(min=1),
@@ -150,6 +151,7 @@ def new_file(path: Path) -> Iterator[BinaryIO]:
 
 
 def file_bytes(path: Path) -> bytes:
+    """Return the bytes of a file; raise NotFound if there is none."""
     try:
         return path.read_bytes()
     except FileNotFoundError:
@@ -180,6 +182,7 @@ def compact(value: Any, width: int = _WIDTH) -> str:
 
 
 def branch_name(name: str | None) -> str:
+    """Return the name of a branch for people; the default branch has none."""
     return name or "(default)"
 
 
@@ -230,6 +233,7 @@ def request_line(original: Mapping[str, Any]) -> str:
 
 
 def operations_line(operations: Sequence[Mapping[str, Any]]) -> str:
+    """Return operations as one line, the first of them by name."""
     shown = [f"{operation['op']} {operation['id']}" for operation in operations[:_OPERATIONS_SHOWN]]
     more = len(operations) - len(shown)
     return ", ".join(shown) + (f" and {more} more" if more else "")

@@ -56,6 +56,7 @@ class BranchLink(NamedTuple):
 
 
 def branch_named(view: HistoryReader, name: str) -> Branch:
+    """Return a branch by its name; raise NotFound if there is none."""
     check_known_branch(name)
     row = view.one(view.sql.branch, (name,))
     if row is None:
@@ -64,10 +65,12 @@ def branch_named(view: HistoryReader, name: str) -> Branch:
 
 
 def no_such_branch(name: str) -> NotFound:
+    """Return the error for an unknown branch."""
     return NotFound(f"unknown branch {name!r}", hint="List them with `fourfold space branch list`.")
 
 
 def last_seq(view: HistoryReader) -> int:
+    """Return the newest seq; 0 in an empty space."""
     return int(view.value(view.sql.last_seq))
 
 

@@ -91,6 +91,8 @@ class IndexLine(msgspec.Struct, tag_field="kind", tag="index", kw_only=True):
 
 
 class BlobLine(msgspec.Struct, tag_field="kind", tag="blob", kw_only=True):
+    """Line of a bundle with the bytes of a blob."""
+
     hash: str
     content_type: str | None
     data: str
@@ -111,6 +113,8 @@ class CommitLine(msgspec.Struct, tag_field="kind", tag="commit", kw_only=True, o
 
 
 class EndLine(msgspec.Struct, tag_field="kind", tag="end", kw_only=True):
+    """Last line of a bundle, with the counts to check."""
+
     seq: int
     commits: int
     states: str

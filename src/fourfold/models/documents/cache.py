@@ -49,6 +49,7 @@ class CacheEntry(NamedTuple):
 
     @property
     def weight(self) -> int:
+        """Approximate size in memory, in bytes."""
         return self.base_bytes + self.patch_bytes + 200
 
 
@@ -83,6 +84,7 @@ class DocumentCache:
         self._lock = threading.Lock()
 
     def get(self, key: Key) -> CacheEntry | None:
+        """Return the cached state of an entity, or None."""
         with self._lock:
             return self._entries.get(key)
 
@@ -125,6 +127,7 @@ class DocumentCache:
                 self._entries.put(key, entry)
 
     def clear(self) -> None:
+        """Remove all entries, also those that a reader is about to add."""
         with self._lock:
             self._published += 1
             self.tip = None

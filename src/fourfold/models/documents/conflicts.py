@@ -77,6 +77,7 @@ def standing(view: HistoryReader, name: str) -> LogEnd:
 
 
 def active_branch(view: HistoryReader, name: str) -> Branch:
+    """Return a branch that can be written; raise if it is unknown or has ended."""
     branch = branch_named(view, name)
     if not branch.active:
         raise _ended(name)
@@ -326,6 +327,7 @@ def _reads_of(
 
 
 def check_preconditions(view: HistoryReader, request: DocumentRequest, newest: int) -> None:
+    """Raise unless every precondition of a commit holds."""
     for condition in request.preconditions:
         kind = condition.get("kind")
         if kind == "committed":

@@ -102,6 +102,7 @@ class FieldMerge(NamedTuple):
 
     @property
     def clean(self) -> bool:
+        """True if there is no conflict."""
         return not self.conflicts
 
 

@@ -78,6 +78,7 @@ class History:
             yield from rule.check(view, WHOLE[rule.by])
 
     def view(self, snapshot: ReadTransaction) -> HistoryReader:
+        """Return a reader of this kind of history in a read transaction."""
         return HistoryReader(snapshot, self.sql)
 
 
@@ -91,13 +92,17 @@ class HistoryReader:
         self.sql = sql
 
     def all(self, sql: str, params: Row = ()) -> list[Row]:
+        """Return all rows of a query."""
         return self.snapshot.all(sql, params)
 
     def one(self, sql: str, params: Row = ()) -> Row | None:
+        """Return the only row of a query, or None."""
         return self.snapshot.one(sql, params)
 
     def value(self, sql: str, params: Row = ()) -> Any:
+        """Return the only value of a query, or None."""
         return self.snapshot.value(sql, params)
 
     def rows(self, sql: str, params: Row = ()) -> Iterator[Row]:
+        """Yield the rows of a query."""
         return self.snapshot.rows(sql, params)

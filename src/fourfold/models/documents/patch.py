@@ -208,6 +208,7 @@ OPS: Final = tuple(_FORMS)
 
 
 def check_depth(depth: int) -> None:
+    """Refuse a patch whose result would be nested too deeply."""
     if depth > limits.CONTENT_DEPTH_MAX:
         raise Unfit(f"the document would be deeper than {limits.CONTENT_DEPTH_MAX} levels")
 

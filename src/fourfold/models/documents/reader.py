@@ -137,6 +137,7 @@ def revisions(
 
 
 def revision(row: Row) -> Revision:
+    """Return the revision of a row of the log."""
     branch, entity, seq, op_index, op, data = row
     return Revision(
         branch,
@@ -149,6 +150,7 @@ def revision(row: Row) -> Revision:
 
 
 def log(view: HistoryReader, after: int, until: int, limit: int) -> list[LogEntry]:
+    """Return the commits after one seq and until another, with their operations."""
     _check_page(after, limit)
     if type(until) is not int:
         raise InvalidInput(f"until {until!r:.100} is not a seq")

@@ -55,6 +55,7 @@ class DocumentRequest(msgspec.Struct, frozen=True):
 
     @property
     def size(self) -> int:
+        """Approximate number of bytes that are written."""
         return 2 * len(self.original)
 
 

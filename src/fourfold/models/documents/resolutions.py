@@ -37,6 +37,7 @@ class Decisions(msgspec.Struct, frozen=True):
 
     @property
     def entities(self) -> set[str]:
+        """Ids of the entities that a resolution is given for."""
         return self.documents.keys() | self.sides.keys() | self.places.keys()
 
 

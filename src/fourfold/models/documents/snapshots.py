@@ -53,6 +53,7 @@ class MaintenanceReport(msgspec.Struct, frozen=True):
 
 
 def check_retention(retention: object) -> None:
+    """Raise InvalidInput unless a value is a way to keep snapshots."""
     good = retention in ("all", "log") or (type(retention) is int and retention >= 1)
     if not good:
         raise InvalidInput(
@@ -62,6 +63,7 @@ def check_retention(retention: object) -> None:
 
 
 def maintain(space: Space, retention: Retention, pins: Iterable[int]) -> MaintenanceReport:
+    """Add and remove snapshots as a retention says; return the report."""
     check_retention(retention)
     pinned = check_several(pins, "the seqs to pin")
     newest = space.seq()

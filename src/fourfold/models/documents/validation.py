@@ -30,6 +30,7 @@ def check_did(did: str) -> str:
 
 
 def check_entity(entity: str) -> str:
+    """Return the id of an entity; raise InvalidInput if it is not valid."""
     if not isinstance(entity, str) or not entity:
         raise InvalidInput(
             f"{entity!r:.100} is not the id of an entity", hint="Use a non-empty string."
@@ -68,6 +69,7 @@ def check_known_branch(name: str) -> str:
 
 
 def check_session(session: str, local_seq: int) -> None:
+    """Raise InvalidInput unless a session and its number are valid."""
     if not isinstance(session, str) or not session:
         raise InvalidInput("a session is a non-empty string")
     _text(session, "a session", ENTITY_ID_BYTES_MAX)

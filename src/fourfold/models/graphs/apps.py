@@ -66,11 +66,13 @@ class Apps:
         self._lock = threading.Lock()
 
     def must_exist(self, snapshot: ReadTransaction, app_id: int) -> None:
+        """Raise NotFound unless there is an app with this id."""
         # True is the same key as 1, but no number of an app.
         if type(app_id) is not int or app_id not in self._known:
             self.app(snapshot, app_id)
 
     def app(self, snapshot: ReadTransaction, app_id: int) -> App:
+        """Return an app by its id; raise NotFound if there is none."""
         validation.check_integer(app_id, "app_id")
         row = snapshot.one(SQL.app_by_id, (app_id,))
         if row is None:
@@ -78,10 +80,12 @@ class Apps:
         return App._make(row)
 
     def by_slug(self, snapshot: ReadTransaction, slug: str) -> App | None:
+        """Return an app by its slug, or None."""
         row = snapshot.one(SQL.app_by_slug, (validation.check_slug(slug),))
         return None if row is None else App._make(row)
 
     def all(self, snapshot: ReadTransaction) -> tuple[App, ...]:
+        """Return all apps."""
         return tuple(App._make(row) for row in snapshot.all(SQL.apps))
 
     def register(
@@ -158,10 +162,12 @@ class Apps:
     def find_type(
         self, snapshot: ReadTransaction, app_id: int, kind: Kind, type_key: str
     ) -> int | None:
+        """Return the number of a type, or None if it is unknown."""
         type_id = snapshot.value(app_statements(app_id).type_by_key, (kind, type_key))
         return None if type_id is None else int(type_id)
 
     def type_id(self, txn: Transaction, app_id: int, kind: Kind, type_key: str) -> int:
+        """Return the number of a type; a new type gets one."""
         known = self._keys.get((app_id, kind, type_key))
         if known is not None:
             return known
@@ -178,6 +184,7 @@ class Apps:
         return number
 
     def all_types(self, snapshot: ReadTransaction, app_id: int) -> tuple[Type, ...]:
+        """Return the types of an app."""
         self.must_exist(snapshot, app_id)
         return tuple(Type._make(row) for row in snapshot.all(app_statements(app_id).types))
 
@@ -223,6 +230,7 @@ class Apps:
     def read_log(
         self, snapshot: ReadTransaction, app_id: int, after: int, limit: int
     ) -> tuple[AppLogEntry, ...]:
+        """Return the next transactions of an app after a seq."""
         self.must_exist(snapshot, app_id)
         rows = snapshot.all(app_statements(app_id).logs, (after, limit))
         return tuple(AppLogEntry._make(row) for row in rows)
@@ -245,6 +253,7 @@ class Apps:
             raise CorruptData(f"{subject}: the system's app {SYSTEM_APP} is missing")
 
     def check_app(self, snapshot: ReadTransaction, subject: str, app_id: int) -> None:
+        """Raise unless the tables of an app have their columns, and no row has a later seq."""
         last = int(snapshot.value(SQL.last_seq))
         for noun in NOUNS:
             _check_columns(snapshot, subject, table_of(app_id, noun), _COLUMNS[noun])

@@ -55,6 +55,8 @@ class Operation(msgspec.Struct, frozen=True, gc=False):
 
 
 class ParsedEnvelope(msgspec.Struct, frozen=True):
+    """An envelope that was parsed, with its changes."""
+
     trace_id: str
     operations: tuple[Operation, ...]
 

@@ -60,6 +60,7 @@ class FeedFilter(NamedTuple):
     def of(
         apps: Iterable[int] | None, kinds: Iterable[Kind] | None, flag_mask: int | None
     ) -> FeedFilter:
+        """Return the filter of a feed; raise InvalidInput if it is not valid."""
         return FeedFilter(
             None
             if apps is None

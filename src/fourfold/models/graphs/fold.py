@@ -22,26 +22,48 @@ class ObjectVersion(Protocol):
     """Columns of a row that the fold needs."""
 
     @property
-    def object_id(self) -> int: ...
+    def object_id(self) -> int:
+        """Id of the object."""
+        ...
+
     @property
-    def version(self) -> int: ...
+    def version(self) -> int:
+        """Number of the version."""
+        ...
+
     @property
-    def origin(self) -> str: ...
+    def origin(self) -> str:
+        """Node that wrote the version."""
+        ...
 
 
 class RatingVersion(ObjectVersion, Protocol):
     """Columns of a rating that the fold needs."""
 
     @property
-    def type_id(self) -> int: ...
+    def type_id(self) -> int:
+        """Number of the type."""
+        ...
+
     @property
-    def owner_identity(self) -> int: ...
+    def owner_identity(self) -> int:
+        """Identity that owns the rating."""
+        ...
+
     @property
-    def target_parent_id(self) -> int | None: ...
+    def target_parent_id(self) -> int | None:
+        """Id of the rated parent, or None."""
+        ...
+
     @property
-    def target_attr_id(self) -> int | None: ...
+    def target_attr_id(self) -> int | None:
+        """Id of the rated attribute, or None."""
+        ...
+
     @property
-    def value_number(self) -> float | None: ...
+    def value_number(self) -> float | None:
+        """The rating, or None."""
+        ...
 
 
 R = TypeVar("R", bound=ObjectVersion)

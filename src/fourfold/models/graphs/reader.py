@@ -97,6 +97,7 @@ class Reader:
         return list(self.iterate(question, current=current))
 
     def iterate(self, question: Query, *, current: bool = False) -> Iterator[Row]:
+        """Yield the rows that match a query."""
         self._apps.must_exist(self._snapshot, question.app_id)
         limit = _limit(question.limit)
         bounds = self._bounds(question)
@@ -349,6 +350,7 @@ class Reader:
         return tuple(pending)
 
     def log(self, app_id: int, after: int, limit: int) -> tuple[AppLogEntry, ...]:
+        """Return the next transactions of an app after a seq."""
         return self._apps.read_log(self._snapshot, app_id, after, limit)
 
     def apps(self) -> tuple[App, ...]:
@@ -448,6 +450,7 @@ class Reader:
         return self._snapshot.parts_as(make, count, sql, params)
 
     def value(self, sql: str, params: tuple[Any, ...]) -> Any:
+        """Return the only value of a query."""
         return self._snapshot.value(sql, params)
 
     # Ways through an index

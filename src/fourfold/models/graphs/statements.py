@@ -84,4 +84,5 @@ def insert_statement(app_id: int, kind: Kind, rows: int) -> str:
 
 @lru_cache(maxsize=16384)
 def table_of(app_id: int, noun: str) -> str:
+    """Return the name of a table of an app."""
     return f"app_{validation.check_integer(app_id, 'app_id')}_{noun}"

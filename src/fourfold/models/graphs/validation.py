@@ -23,6 +23,7 @@ _SLUG = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 
 
 def check_integer(value: Any, name: str, *, least: int = 0) -> int:
+    """Return an integer; raise InvalidInput unless it is one and at least `least`."""
     if type(value) is not int or not least <= value <= limits.INTEGER_MAX:
         raise InvalidInput(f"{name} must be an integer from {least} to 2**63 - 1, got {value!r}")
     return value
@@ -47,6 +48,7 @@ def check_object_ids(object_ids: Iterable[Any]) -> list[int]:
 
 
 def check_text(value: Any, name: str, *, most: int = limits.GRAPH_NAME_MAX) -> str:
+    """Return a text; raise InvalidInput unless it is one of at most `most` characters."""
     if not isinstance(value, str) or not 0 < len(value) <= most:
         raise InvalidInput(
             f"{name} must be text of 1 to {most} characters, got {format_value(value)}"
@@ -55,6 +57,7 @@ def check_text(value: Any, name: str, *, most: int = limits.GRAPH_NAME_MAX) -> s
 
 
 def check_stored_text(value: Any, name: str) -> str:
+    """Return a text that SQLite can store; raise InvalidInput if it is not one."""
     if not isinstance(value, str):
         raise InvalidInput(f"{name} must be text, got {format_value(value)}")
     try:
@@ -88,6 +91,7 @@ def check_json_text(value: Any, name: str) -> str:
 
 
 def check_number(value: Any, name: str) -> float:
+    """Return a number; raise InvalidInput unless it is finite."""
     if type(value) not in {int, float} or value != value or abs(value) == float("inf"):  # noqa: PLR0124
         raise InvalidInput(f"{name} must be a finite number, got {format_value(value)}")
     try:
@@ -97,12 +101,14 @@ def check_number(value: Any, name: str) -> float:
 
 
 def check_blob(value: Any, name: str) -> bytes:
+    """Return bytes; raise InvalidInput if a value is not bytes."""
     if not isinstance(value, bytes | bytearray | memoryview):
         raise InvalidInput(f"{name} must be bytes, got {format_value(value)}")
     return bytes(value)
 
 
 def check_kind(value: Any) -> Kind:
+    """Return the kind of an object; raise InvalidInput for an unknown one."""
     for known in KINDS:
         if value == known:
             return known
@@ -117,6 +123,7 @@ def is_slug(value: object) -> bool:
 
 
 def check_slug(value: Any) -> str:
+    """Return the slug of an app; raise InvalidInput if it is not valid."""
     if not is_slug(value):
         raise InvalidInput(
             f"{format_value(value)} cannot be the slug of an app",

@@ -338,6 +338,7 @@ class GraphTransaction:
         self._progress.traces.setdefault(self.seq, trace_id)
 
     def mark(self) -> _Progress:
+        """Copy of what the transaction has written so far."""
         return self._progress.copy()
 
     def undo(self, mark: _Progress) -> None:
@@ -607,6 +608,7 @@ class GraphTransaction:
         done.bytes += size
 
     def next_id(self, app_id: int, kind: Kind) -> int:
+        """Return the id of the next object of a kind."""
         known = self._progress.next_ids.get((app_id, kind))
         if known is not None:
             return known

@@ -209,6 +209,7 @@ class SessionSubscription:
 
     @property
     def active(self) -> bool:
+        """True while the subscription delivers events."""
         return self._thread.is_alive()
 
     def close(self) -> None:
@@ -263,6 +264,7 @@ class Broadcast:
 
     @property
     def writable(self) -> bool:
+        """True if this process may write the log."""
         return self._log.writable
 
     def notifier(self, sid: str | None) -> Notifier:
@@ -291,6 +293,7 @@ class Broadcast:
         return feed
 
     def leave(self, feed: SessionFeed) -> None:
+        """Deliver no more items to a feed."""
         with self._lock:
             feeds = self._feeds.get(feed.session)
             if feeds is not None:
@@ -357,6 +360,7 @@ class Broadcast:
             self._thread.notified = ()
 
     def refuse_reentry(self, sid: str) -> None:
+        """Raise Refused if a subscriber writes to a session that it is being notified of."""
         notified = self._thread.notified
         if notified and notified[0] in {None, sid}:
             raise Refused(

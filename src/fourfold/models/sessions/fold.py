@@ -97,26 +97,32 @@ class View(msgspec.Struct, frozen=True):
 
     @property
     def session(self) -> dict[str, Any] | None:
+        """The session, or None before it was started."""
         return self.state.session
 
     @property
     def counters(self) -> Counters:
+        """The newest ids."""
         return self.state.counters
 
     @property
     def current_head(self) -> str | None:
+        """Id of the newest head, or None."""
         return self.state.current_head
 
     @property
     def vars_ref(self) -> Any:
+        """Reference to the variables, or None."""
         return self.state.vars_ref
 
     @property
     def compact_from_event_id(self) -> int | None:
+        """The first event that a compaction keeps, or None."""
         return self.state.compact_from_event_id
 
     @property
     def error(self) -> Any:
+        """The error of the session, or None."""
         return self.state.error
 
 
@@ -179,6 +185,7 @@ def kept_messages(view: View) -> list[dict[str, Any]]:
 
 
 def messages_since(events: Iterable[Event], boundary: int | None) -> Iterator[dict[str, Any]]:
+    """Yield the messages of events from a boundary on."""
     for event in events:
         if ENTITY_OF.get(event.type) == "message" and event.id >= (boundary or 0):
             yield event.data["message"]

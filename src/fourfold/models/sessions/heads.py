@@ -74,6 +74,7 @@ def check_basis(sid: str, state: FoldState, expected: str | Unset | None) -> Non
 
 
 def check_expected_basis(expected: Any) -> None:
+    """Raise InvalidInput unless a value is the id of a head, None, or not given."""
     if expected is not UNSET and expected is not None and not is_content_id(expected):
         raise InvalidInput(
             f"expected_basis is {repr(expected)[:100]}, not the id of a head or None"

@@ -72,6 +72,8 @@ class UpdateRange(NamedTuple):
 
 
 class PayloadRow(NamedTuple):
+    """A stored payload, by its digest."""
+
     hash: bytes
     size: int
     touched: int
@@ -79,6 +81,8 @@ class PayloadRow(NamedTuple):
 
 
 class LineageEdgeRow(NamedTuple):
+    """The row of an edge between two sessions."""
+
     edge_id: str
     event_id: int
     from_session: str
@@ -88,6 +92,8 @@ class LineageEdgeRow(NamedTuple):
 
 
 class HeadRow(NamedTuple):
+    """The row of a published head."""
+
     head_id: str
     event_id: int
     basis: str | None
@@ -126,8 +132,14 @@ class TextHitsQuery(NamedTuple):
 class LogReader(Protocol):
     """Questions to one state of the log."""
 
-    def session(self, sid: str) -> SessionRow | None: ...
-    def session_by_key(self, key: int) -> SessionRow | None: ...
+    def session(self, sid: str) -> SessionRow | None:
+        """Return the row of a session by its id, also of a deleted one; None if there is none."""
+        ...
+
+    def session_by_key(self, key: int) -> SessionRow | None:
+        """Return the row of a session by its key, also of a deleted one; None if there is none."""
+        ...
+
     def sessions(
         self,
         after: int,
@@ -167,14 +179,26 @@ class LogReader(Protocol):
         """Return the newest position of the log of all sessions."""
         ...
 
-    def lease(self, key: int) -> LeaseRow | None: ...
+    def lease(self, key: int) -> LeaseRow | None:
+        """Return the newest lease of a session; None if it never had one."""
+        ...
+
     def held_leases(self, after: str, prefix: str, limit: int) -> list[tuple[str, LeaseRow]]:
         """Return leases that were not released, with their session's id, in the order of ids."""
         ...
 
-    def last_event(self, key: int) -> int: ...
-    def events(self, key: int, after: int, until: int, limit: int) -> list[StoredEvent]: ...
-    def events_of_request(self, key: int, request_key: str) -> list[StoredEvent]: ...
+    def last_event(self, key: int) -> int:
+        """Return the id of the newest event of a session; 0 if it has none."""
+        ...
+
+    def events(self, key: int, after: int, until: int, limit: int) -> list[StoredEvent]:
+        """Return up to `limit` events of a session, after one id and until another."""
+        ...
+
+    def events_of_request(self, key: int, request_key: str) -> list[StoredEvent]:
+        """Return the events that a session stored for an idempotency key, oldest first."""
+        ...
+
     def all_events(self, after: int, limit: int) -> list[tuple[str, StoredEvent]]:
         """Return events of all sessions that are not deleted, with their session's id."""
         ...
@@ -205,15 +229,22 @@ class LogReader(Protocol):
         """Return the newest event until `until` of each entity with an id from first to last."""
         ...
 
-    def messages_from(
-        self, key: int, event_id: int, until: int, limit: int
-    ) -> list[StoredEvent]: ...
-    def snapshot_before(self, key: int, event_id: int) -> tuple[int, str] | None: ...
+    def messages_from(self, key: int, event_id: int, until: int, limit: int) -> list[StoredEvent]:
+        """Return the messages of a session from an event on, until another."""
+        ...
+
+    def snapshot_before(self, key: int, event_id: int) -> tuple[int, str] | None:
+        """Return the event and the text of the newest snapshot at or before an event, or None."""
+        ...
+
     def head(self, head_id: str) -> tuple[int, int] | None:
         """Return the key of the session that published a head, and the id of the event."""
         ...
 
-    def heads_on(self, head_id: str) -> list[str]: ...
+    def heads_on(self, head_id: str) -> list[str]:
+        """Return the ids of the heads that are based on a head."""
+        ...
+
     def heads_joined(self, head_id: str, *, forward: bool) -> list[str]:
         """Return the heads at the other ends of edges from (or to) a head."""
         ...
@@ -230,13 +261,21 @@ class LogReader(Protocol):
         """Return the events, at or before `until`, that added `heads` or `edges` to a session."""
         ...
 
-    def marks_count(self, what: str, key: int, until: int) -> int: ...
-    def payload_size(self, digest: bytes) -> int | None: ...
+    def marks_count(self, what: str, key: int, until: int) -> int:
+        """Return how many `heads` or `edges` a session has at or before an event."""
+        ...
+
+    def payload_size(self, digest: bytes) -> int | None:
+        """Return the size of a stored payload in bytes; None if it is not stored."""
+        ...
+
     def payload(self, digest: bytes) -> tuple[int, bytes | None] | None:
         """Size and bytes; the bytes are None where they are a file."""
         ...
 
-    def payloads(self, after: bytes, limit: int) -> list[PayloadRow]: ...
+    def payloads(self, after: bytes, limit: int) -> list[PayloadRow]:
+        """Return up to `limit` stored payloads, after a digest."""
+        ...
 
 
 class LogWriter(LogReader, Protocol):
@@ -247,10 +286,22 @@ class LogWriter(LogReader, Protocol):
         """Values that requests of one transaction share."""
         ...
 
-    def after_commit(self, hook: Callable[[], None]) -> None: ...
-    def put_lease(self, lease: LeaseRow) -> None: ...
-    def extend_lease(self, key: int, until_ms: int) -> None: ...
-    def insert_session(self, sid: str, created_at: str) -> int: ...
+    def after_commit(self, hook: Callable[[], None]) -> None:
+        """Call a hook after the commit, before the caller returns."""
+        ...
+
+    def put_lease(self, lease: LeaseRow) -> None:
+        """Store a lease in place of the earlier one of its session."""
+        ...
+
+    def extend_lease(self, key: int, until_ms: int) -> None:
+        """Set the time at which the lease of a session ends."""
+        ...
+
+    def insert_session(self, sid: str, created_at: str) -> int:
+        """Insert a session and return its key."""
+        ...
+
     def mark_session(self, row: SessionRow) -> None:
         """Note that a session is deleted, or purged."""
         ...
@@ -274,11 +325,26 @@ class LogWriter(LogReader, Protocol):
         """Index the words of events: position, session key and text. All until `until` are then."""
         ...
 
-    def insert_head(self, key: int, head: HeadRow) -> None: ...
-    def insert_edge(self, key: int, edge: LineageEdgeRow) -> None: ...
-    def insert_snapshot(self, key: int, event_id: int, state: str) -> None: ...
-    def put_payload(self, payload: InternedPayload, now: int, *, is_file: bool) -> None: ...
-    def delete_payload(self, digest: bytes) -> None: ...
+    def insert_head(self, key: int, head: HeadRow) -> None:
+        """Insert the row of a published head."""
+        ...
+
+    def insert_edge(self, key: int, edge: LineageEdgeRow) -> None:
+        """Insert the row of an edge."""
+        ...
+
+    def insert_snapshot(self, key: int, event_id: int, state: str) -> None:
+        """Store the folded state of a session after an event."""
+        ...
+
+    def put_payload(self, payload: InternedPayload, now: int, *, is_file: bool) -> None:
+        """Store a payload; with `is_file`, only that its bytes are a file."""
+        ...
+
+    def delete_payload(self, digest: bytes) -> None:
+        """Remove a payload by its digest."""
+        ...
+
     def purge(self, key: int, limit: int) -> int:
         """Remove the newest events of a session, `limit` of them, and what is derived from them.
 
@@ -298,9 +364,18 @@ class LogAudit(Protocol):
         """Return the largest event id of a session, or None."""
         ...
 
-    def sessions(self, after: Any = None, until: Any = None) -> Iterator[tuple[Any, ...]]: ...
-    def events(self, key: int, after: Any = None) -> Iterator[tuple[Any, ...]]: ...
-    def digest(self, key: int, event_id: int) -> bytes | None: ...
+    def sessions(self, after: Any = None, until: Any = None) -> Iterator[tuple[Any, ...]]:
+        """Yield the stored rows of sessions, after one key and until another."""
+        ...
+
+    def events(self, key: int, after: Any = None) -> Iterator[tuple[Any, ...]]:
+        """Yield the stored rows of a session's events, after an event id."""
+        ...
+
+    def digest(self, key: int, event_id: int) -> bytes | None:
+        """Return the stored digest of an event; None if there is no such event."""
+        ...
+
     def derived(self, what: str, key: int, after: Any = None) -> Iterator[tuple[Any, ...]]:
         """Yield the rows of one of `DERIVED` in the order of events: the event id, then the row."""
         ...
@@ -313,8 +388,14 @@ class LogAudit(Protocol):
         """Return the positions of the events, or the event ids of other rows, of a session."""
         ...
 
-    def payloads(self, after: bytes | None = None) -> Iterator[tuple[Any, ...]]: ...
-    def payload(self, digest: bytes) -> tuple[Any, ...] | None: ...
+    def payloads(self, after: bytes | None = None) -> Iterator[tuple[Any, ...]]:
+        """Yield the stored rows of payloads, after a digest."""
+        ...
+
+    def payload(self, digest: bytes) -> tuple[Any, ...] | None:
+        """Return the stored row of a payload; None if there is none."""
+        ...
+
     def text_rows(self, first: int, last: int) -> list[int]:
         """Return the positions of indexed texts from first to last."""
         ...
@@ -332,7 +413,10 @@ class Log(Protocol):
     """The log itself."""
 
     @property
-    def writable(self) -> bool: ...
+    def writable(self) -> bool:
+        """True if this process may write the log."""
+        ...
+
     @property
     def indexes_texts(self) -> bool:
         """True if the log has an index of words; without one, a search reads every event."""
@@ -342,18 +426,32 @@ class Log(Protocol):
         """Return True inside an open transaction of the calling thread."""
         ...
 
-    def read(self) -> AbstractContextManager[LogReader]: ...
+    def read(self) -> AbstractContextManager[LogReader]:
+        """Open one consistent state of the log."""
+        ...
+
     def paced(self) -> AbstractContextManager[object]:
         """Pause after a block that reads a page or writes a slice, while others write."""
         ...
 
-    def transact(self, work: Callable[[LogWriter], T], size: int = 0) -> T: ...
+    def transact(self, work: Callable[[LogWriter], T], size: int = 0) -> T:
+        """Run `work` in a transaction that other callers may share; return its result after the
+        commit.
+        """
+        ...
+
     def transact_alone(self, work: Callable[[LogWriter], T]) -> T:
         """Open a transaction with a commit of its own, for long work."""
         ...
 
-    def transact_async(self, work: Callable[[LogWriter], T], size: int = 0) -> Awaitable[T]: ...
-    def audit(self) -> AbstractContextManager[LogAudit]: ...
+    def transact_async(self, work: Callable[[LogWriter], T], size: int = 0) -> Awaitable[T]:
+        """Run `work` in a transaction that other callers may share; await its result."""
+        ...
+
+    def audit(self) -> AbstractContextManager[LogAudit]:
+        """Open one state of the stored rows, for verification."""
+        ...
+
     def audit_step(self) -> AbstractContextManager[LogAudit]:
         """Open one state for a step of verification; pause after it if others write."""
         ...

@@ -63,10 +63,12 @@ class MemoryLogReader:
         self._tables = tables
 
     def session(self, sid: str) -> SessionRow | None:
+        """Return the row of a session by its id, also of a deleted one; None if there is none."""
         key = self._tables.keys.get(sid)
         return None if key is None else self._tables.sessions[key]
 
     def session_by_key(self, key: int) -> SessionRow | None:
+        """Return the row of a session by its key, also of a deleted one; None if there is none."""
         return self._tables.sessions.get(key)
 
     def sessions(
@@ -78,6 +80,7 @@ class MemoryLogReader:
         prefix: str = "",
         newest_first: bool = False,
     ) -> list[SessionRow]:
+        """Return sessions in the order of creation after a key, whose ids begin with `prefix`."""
         rows = [row for key, row in self._tables.sessions.items() if key > after]
         if newest_first:
             rows = [row for row in self._tables.sessions.values() if row.key < after][::-1]
@@ -85,6 +88,7 @@ class MemoryLogReader:
         return [row for row in named if deleted or row.deleted_at is None][:limit]
 
     def updated_sessions(self, page: UpdateRange) -> list[tuple[str, SessionRow]]:
+        """Return sessions that are not deleted with the second of their newest event."""
         rows = []
         for row in self.sessions(0, 2**62, deleted=False):
             summary = self.summary(row.key)
@@ -100,6 +104,7 @@ class MemoryLogReader:
         return [(place[0], row) for place, row in rows[: page.limit]]
 
     def kind(self, key: int, until: int = EVENT_MAX) -> str | None:
+        """Return the kind of a session, after an event."""
         rows = self._tables.events.get(key, [])[:until]
         started = next((row for row in reversed(rows) if row.type == "session/started"), None)
         fields = {} if started is None else decode(started.body.encode())["session"]
@@ -107,6 +112,7 @@ class MemoryLogReader:
         return kind if isinstance(kind, str) else None
 
     def summary(self, key: int, until: int = EVENT_MAX) -> SessionSummary:
+        """Return id and time of the newest event up to `until`, and the statuses at that event."""
         rows = self._tables.events.get(key, [])[:until]
         last = next((r for r in reversed(rows) if r.type in INDEXED), None)
         status = None
@@ -122,6 +128,7 @@ class MemoryLogReader:
         return SessionSummary(len(rows), rows[-1].at if rows else None, known, turn_status)
 
     def sessions_of_run(self, family: str, run_id: str) -> list[SessionRow]:
+        """Return the sessions of a family that may have a checkpoint of LangGraph by a run."""
         marks = (encode(run_id).decode(), '"metadata_item"')
         return [
             row
@@ -130,12 +137,15 @@ class MemoryLogReader:
         ]
 
     def position(self) -> int:
+        """Return the newest position of the log of all sessions."""
         return len(self._tables.order)
 
     def lease(self, key: int) -> LeaseRow | None:
+        """Return the newest lease of a session; None if it never had one."""
         return self._tables.leases.get(key)
 
     def held_leases(self, after: str, prefix: str, limit: int) -> list[tuple[str, LeaseRow]]:
+        """Return leases that were not released, with their session's id, in the order of ids."""
         rows = [(self._tables.sessions[key].id, row) for key, row in self._tables.leases.items()]
         held = [
             (sid, row)
@@ -147,15 +157,19 @@ class MemoryLogReader:
         ]
 
     def last_event(self, key: int) -> int:
+        """Return the id of the newest event of a session; 0 if it has none."""
         return len(self._tables.events.get(key, ()))
 
     def events(self, key: int, after: int, until: int, limit: int) -> list[StoredEvent]:
+        """Return up to `limit` events of a session, after one id and until another."""
         return self._tables.events.get(key, [])[after : max(after, min(until, after + limit))]
 
     def events_of_request(self, key: int, request_key: str) -> list[StoredEvent]:
+        """Return the events that a session stored for an idempotency key, oldest first."""
         return self._at(key, self._tables.requests.get((key, request_key), []))
 
     def all_events(self, after: int, limit: int) -> list[tuple[str, StoredEvent]]:
+        """Return events of all sessions that are not deleted, with their session's id."""
         rows: list[tuple[str, StoredEvent]] = []
         for key, event_id in self._tables.order[after:]:
             row = self._tables.sessions[key]
@@ -168,6 +182,7 @@ class MemoryLogReader:
     def events_with_refs(
         self, key: int | None, after: int, limit: int
     ) -> list[tuple[int, StoredEvent]]:
+        """Return events that may refer to payloads, with their session's key."""
         if key is not None:
             rows = [(key, row) for row in self._tables.events.get(key, [])[after:]]
         else:
@@ -196,6 +211,7 @@ class MemoryLogReader:
         )
 
     def entities(self, key: int, code: int, first: int, last: int, until: int) -> list[StoredEvent]:
+        """Return the newest event until `until` of each entity with an id from first to last."""
         rows = []
         for entity_id in range(first, last + 1):
             ids = self._tables.entities.get((key, code, entity_id), [])
@@ -205,24 +221,29 @@ class MemoryLogReader:
         return self._at(key, rows)
 
     def messages_from(self, key: int, event_id: int, until: int, limit: int) -> list[StoredEvent]:
+        """Return the messages of a session from an event on, until another."""
         rows = self._tables.events.get(key, [])[max(event_id - 1, 0) : until]
         return [row for row in rows if row.entity == 1][:limit]
 
     def snapshot_before(self, key: int, event_id: int) -> tuple[int, str] | None:
+        """Return the event and the text of the newest snapshot at or before an event, or None."""
         snapshots = self._tables.snapshots.get(key, {})
         at = max((place for place in snapshots if place <= event_id), default=None)
         return None if at is None else (at, snapshots[at])
 
     def head(self, head_id: str) -> tuple[int, int] | None:
+        """Return the key of the session that published a head, and the id of the event."""
         row = self._tables.heads.get(head_id)
         return None if row is None else (row[0], row[1].event_id)
 
     def heads_on(self, head_id: str) -> list[str]:
+        """Return the ids of the heads that are based on a head."""
         rows = self._tables.heads.values()
         matches = [(key, row.event_id, row.head_id) for key, row in rows if row.basis == head_id]
         return [match[2] for match in sorted(matches) if self._shown(match[0])]
 
     def heads_joined(self, head_id: str, *, forward: bool) -> list[str]:
+        """Return the heads at the other ends of edges from (or to) a head."""
         edges = [edge for (key, _), edge in self._tables.edges.items() if self._shown(key)]
         if forward:
             return sorted({edge.to_head for edge in edges if edge.from_head == head_id})
@@ -234,10 +255,12 @@ class MemoryLogReader:
         return row is not None and row.deleted_at is None
 
     def edge(self, key: int, edge_id: str) -> int | None:
+        """Return the id of the event that added an edge to the log of a session."""
         row = self._tables.edges.get((key, edge_id))
         return None if row is None else row.event_id
 
     def edges_of_session(self, sid: str) -> list[tuple[int, int]]:
+        """Return the keys and event ids of the edges that begin or end at a session."""
         return sorted(
             (key, edge.event_id)
             for (key, _), edge in self._tables.edges.items()
@@ -245,23 +268,28 @@ class MemoryLogReader:
         )
 
     def marks(self, what: str, key: int, until: int, offset: int, limit: int) -> list[int]:
+        """Return the events, at or before `until`, that added `heads` or `edges` to a session."""
         ids = [
             event_id for event_id in self._tables.marks.get((what, key), []) if event_id <= until
         ]
         return ids[offset : offset + limit]
 
     def marks_count(self, what: str, key: int, until: int) -> int:
+        """Return how many `heads` or `edges` a session has at or before an event."""
         return sum(event_id <= until for event_id in self._tables.marks.get((what, key), []))
 
     def payload_size(self, digest: bytes) -> int | None:
+        """Return the size of a stored payload in bytes; None if it is not stored."""
         row = self._tables.payloads.get(digest)
         return None if row is None else row[0]
 
     def payload(self, digest: bytes) -> tuple[int, bytes | None] | None:
+        """Size and bytes; the bytes are None where they are a file."""
         row = self._tables.payloads.get(digest)
         return None if row is None else (row[0], row[2])
 
     def payloads(self, after: bytes, limit: int) -> list[PayloadRow]:
+        """Return up to `limit` stored payloads, after a digest."""
         hashes = sorted(name for name in self._tables.payloads if name > after)[:limit]
         rows = self._tables.payloads
         return [PayloadRow(name, rows[name][0], rows[name][1], False) for name in hashes]
@@ -281,35 +309,43 @@ class MemoryLogWriter(MemoryLogReader):
         self._undo: list[Callable[[], object]] = []
 
     def after_commit(self, hook: Callable[[], None]) -> None:
+        """Call a hook after the commit, before the caller returns."""
         self.hooks.append(hook)
 
     def undo(self) -> None:
+        """Reverse the changes of this transaction, the newest first."""
         while self._undo:
             self._undo.pop()()
 
     def insert_session(self, sid: str, created_at: str) -> int:
+        """Insert a session and return its key."""
         key = len(self._tables.sessions) + 1
         self._set(self._tables.sessions, key, SessionRow(key, sid, created_at))
         self._set(self._tables.keys, sid, key)
         return key
 
     def put_lease(self, lease: LeaseRow) -> None:
+        """Store a lease in place of the earlier one of its session."""
         self._set(self._tables.leases, lease.session_key, lease)
 
     def extend_lease(self, key: int, until_ms: int) -> None:
+        """Set the time at which the lease of a session ends."""
         self.put_lease(self._tables.leases[key]._replace(until_ms=until_ms))
 
     def mark_session(self, row: SessionRow) -> None:
+        """Note that a session is deleted, or purged."""
         self._set(self._tables.sessions, row.key, row)
 
     def index_session(self, key: int, second: str | None = None) -> None:
         """Do nothing: lists read the events."""
 
     def insert_events(self, key: int, appended: EventBatch) -> None:
+        """Insert the events of one request. The caller indexes the session."""
         for row in appended.rows():
             self.insert_event(key, row)
 
     def insert_event(self, key: int, row: StoredEvent) -> None:
+        """Insert an event. The caller indexes the session."""
         self._append(self._tables.events, key, row)
         self._tables.order.append((key, row.event_id))
         self._undo.append(self._tables.order.pop)
@@ -322,25 +358,31 @@ class MemoryLogWriter(MemoryLogReader):
         """Do nothing: a search reads the events."""
 
     def insert_head(self, key: int, head: HeadRow) -> None:
+        """Insert the row of a published head."""
         self._set(self._tables.heads, head.head_id, (key, head))
         self._append(self._tables.marks, ("heads", key), head.event_id)
 
     def insert_edge(self, key: int, edge: LineageEdgeRow) -> None:
+        """Insert the row of an edge."""
         self._set(self._tables.edges, (key, edge.edge_id), edge)
         self._append(self._tables.marks, ("edges", key), edge.event_id)
 
     def insert_snapshot(self, key: int, event_id: int, state: str) -> None:
+        """Store the folded state of a session after an event."""
         self._set(self._tables.snapshots.setdefault(key, {}), event_id, state)
 
     def put_payload(self, payload: InternedPayload, now: int, *, is_file: bool) -> None:
+        """Store a payload; with `is_file`, only that its bytes are a file."""
         assert not is_file
         digest = bytes.fromhex(parse_content_id(payload.ref.id))
         self._set(self._tables.payloads, digest, (payload.ref.size, now, payload.data))
 
     def delete_payload(self, digest: bytes) -> None:
+        """Remove a payload by its digest."""
         self._set(self._tables.payloads, digest, None)
 
     def purge(self, key: int, limit: int) -> int:
+        """Remove the newest events of a session, `limit` of them, and what is derived from them."""
         tables = self._tables
         events = tables.events.get(key, [])
         last = max(0, len(events) - limit)
@@ -383,26 +425,32 @@ class MemoryAudit:
         self._tables = tables
 
     def last_session(self) -> Any:
+        """Return the largest key of a session, or None."""
         return max((row.key for row in self._tables.sessions.values()), default=None)
 
     def last_event(self, key: int) -> Any:
+        """Return the largest event id of a session, or None."""
         return len(self._tables.events.get(key, ())) or None
 
     def sessions(self, after: Any = None, until: Any = None) -> Iterator[tuple[Any, ...]]:
+        """Yield the stored rows of sessions, after one key and until another."""
         for row in self._tables.sessions.values():
             if (after is None or row.key > after) and (until is None or row.key <= until):
                 yield (*map(_bytes, row), seal_of(row))
 
     def events(self, key: int, after: Any = None) -> Iterator[tuple[Any, ...]]:
+        """Yield the stored rows of a session's events, after an event id."""
         rows = self._tables.events.get(key, [])
         for row in islice(rows, after or 0, None):
             yield (*map(_bytes, row), position_check(row))
 
     def digest(self, key: int, event_id: int) -> bytes | None:
+        """Return the stored digest of an event; None if there is no such event."""
         rows = self._tables.events.get(key, [])
         return rows[event_id - 1].digest if 0 < event_id <= len(rows) else None
 
     def derived(self, what: str, key: int, after: Any = None) -> Iterator[tuple[Any, ...]]:
+        """Yield the rows of one of `DERIVED` in the order of events: the event id, then the row."""
         tables = self._tables
         rows: list[tuple[Any, ...]]
         if what == "snapshot":
@@ -417,19 +465,23 @@ class MemoryAudit:
                 yield tuple(map(_bytes, row))
 
     def owners(self, what: str, after: Any, limit: int) -> list[tuple[Any, bool]]:
+        """Return the session keys of rows of one of `OWNED`, and True if the session exists."""
         del what, after, limit
         return []
 
     def ids(self, what: str, key: Any) -> list[int]:
+        """Return the positions of the events, or the event ids of other rows, of a session."""
         del what, key
         return []
 
     def payloads(self, after: bytes | None = None) -> Iterator[tuple[Any, ...]]:
+        """Yield the stored rows of payloads, after a digest."""
         for digest in sorted(self._tables.payloads):
             if after is None or digest > after:
                 yield (digest, *self._tables.payloads[digest])
 
     def payload(self, digest: bytes) -> tuple[Any, ...] | None:
+        """Return the stored row of a payload; None if there is none."""
         row = self._tables.payloads.get(digest)
         return None if row is None else (digest, *row)
 
@@ -444,6 +496,7 @@ class MemoryAudit:
         return False
 
     def indexed(self, after: Any, limit: int) -> list[tuple[Any, Any, bool]]:
+        """Return sessions after a key: key, id, and True if their row of the index is right."""
         del after, limit
         return []
 
@@ -467,18 +520,24 @@ class MemoryLog:
         return "memory"
 
     def in_transaction(self) -> bool:
+        """Return True inside an open transaction of the calling thread."""
         return False
 
     @contextmanager
     def read(self) -> Iterator[MemoryLogReader]:
+        """Open one consistent state of the log."""
         with self._lock:
             self.check_open()
             yield MemoryLogReader(self.tables)
 
     def paced(self) -> AbstractContextManager[object]:
+        """Pause after a block that reads a page or writes a slice, while others write."""
         return nullcontext()
 
     def transact(self, work: Callable[[LogWriter], T], size: int = 0) -> T:
+        """Run `work` in a transaction that other callers may share; return its result after the
+        commit.
+        """
         del size
         with self._lock:
             self.check_open()
@@ -498,9 +557,11 @@ class MemoryLog:
         return result
 
     def transact_alone(self, work: Callable[[LogWriter], T]) -> T:
+        """Open a transaction with a commit of its own, for long work."""
         return self.transact(work)
 
     async def transact_async(self, work: Callable[[LogWriter], T], size: int = 0) -> T:
+        """Run `work` in a transaction that other callers may share; await its result."""
         return self.transact(work, size)
 
     def drop_copies(self) -> None:
@@ -508,21 +569,26 @@ class MemoryLog:
 
     @contextmanager
     def audit(self) -> Iterator[MemoryAudit]:
+        """Open one state of the stored rows, for verification."""
         with self._lock:
             self.check_open()
             yield MemoryAudit(self.tables)
 
     def audit_step(self) -> AbstractContextManager[MemoryAudit]:
+        """Open one state for a step of verification; pause after it if others write."""
         return self.audit()
 
     def problems(self) -> list[str]:
+        """Return the problems of the storage of the log."""
         return []
 
     def check_open(self) -> None:
+        """Raise Closed if the log was closed."""
         if self._closed:
             raise Closed("the sessions in memory were closed")
 
     def close(self) -> None:
+        """Close the log; later calls raise Closed."""
         with self._lock:
             self._closed = True
 

@@ -73,6 +73,7 @@ class Slots:
         return slot
 
     def get(self, sid: str) -> Slot | None:
+        """Return the cached state of a session, or None."""
         with self._lock:
             return self._slots.get(sid)
 
@@ -116,6 +117,7 @@ class Slots:
 
     @property
     def published(self) -> int:
+        """Number of states published so far, by which a reader detects a newer one."""
         return self._published
 
     def publish(self, sid: str, slot: Slot | None, position: int | None = None) -> None:

@@ -194,6 +194,7 @@ class LineageEdge(msgspec.Struct, frozen=True):
     version: int = 1
 
     def content(self) -> dict[str, Any]:
+        """The edge as it is stored in its event."""
         return {**self.extra, **{name: getattr(self, name) for name in EDGE_FIELDS}}
 
 

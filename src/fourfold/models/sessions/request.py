@@ -285,6 +285,7 @@ def intern_payloads(holder: dict[str, Any]) -> list[InternedPayload]:
 
 
 def check_type(kind: Any) -> str:
+    """Return the type of an event; raise InvalidInput if it is not valid."""
     if type(kind) is str and kind in HELD:
         return kind
     if (
@@ -305,6 +306,7 @@ def check_type(kind: Any) -> str:
 
 
 def check_session_id(sid: Any) -> str:
+    """Return the id of a session; raise InvalidInput if it is not valid."""
     if (
         type(sid) is not str
         or len(sid) > limits.SESSION_ID_CHARS_MAX
@@ -357,6 +359,7 @@ def check_time(at: datetime) -> str:
 
 
 def fresh_id() -> str:
+    """Return a new id for a session."""
     return f"s-{uuid.uuid4()}"
 
 

@@ -67,6 +67,7 @@ class RequestBuilder:
         return (self._clock() - _EPOCH) // timedelta(milliseconds=1)
 
     def creation(self, session: Mapping[str, Any] | None) -> EventAppend:
+        """Return the request to create a session."""
         if session is not None and not isinstance(session, Mapping):
             raise InvalidInput(
                 f"a session is described by a dict, not {type(session).__name__}",
@@ -88,6 +89,7 @@ class RequestBuilder:
         key: str | None,
         epoch: Epoch | None = None,
     ) -> EventAppend:
+        """Return the request to append events."""
         check_session_id(sid)
         return self._appending(sid, drafts_of(sid, events), expected_last_id, key, epoch)
 
@@ -99,6 +101,7 @@ class RequestBuilder:
         key: str | None,
         epoch: Epoch | None = None,
     ) -> EventAppend:
+        """Return the request to append one event."""
         check_session_id(sid)
         return self._appending(sid, drafts_of_one(sid, event), expected_last_id, key, epoch)
 
@@ -133,6 +136,7 @@ class RequestBuilder:
         events: Iterable[Mapping[str, Any]] = (),
         epoch: Epoch | None = None,
     ) -> Publish:
+        """Return the request to publish a head."""
         check_session_id(sid)
         check_key(key)
         lease = _lease(sid, epoch)
@@ -155,6 +159,7 @@ class RequestBuilder:
         return Publish(append, fields, expected_basis, None, covered)
 
     def joining(self, sid: str, edge: Mapping[str, Any], epoch: Epoch | None = None) -> EventAppend:
+        """Return the request to add an edge."""
         epoch_of_lease, lease_of = _lease(sid, epoch)
         fields = dict(edge) if isinstance(edge, Mapping) else edge
         stored = intern_payloads(fields) if isinstance(fields, dict) else []
@@ -190,4 +195,5 @@ def _lease(sid: str, epoch: Epoch | None) -> tuple[int | None, str | None]:
 
 
 def iso(moment: datetime) -> str:
+    """Return a time as text, in UTC with milliseconds."""
     return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

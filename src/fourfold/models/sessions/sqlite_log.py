@@ -63,10 +63,12 @@ class SqliteLogReader:
         self._snapshot = snapshot
 
     def session(self, sid: str) -> SessionRow | None:
+        """Return the row of a session by its id, also of a deleted one; None if there is none."""
         row = self._snapshot.one(SQL.session, (sid,))
         return None if row is None else SessionRow(*row)
 
     def session_by_key(self, key: int) -> SessionRow | None:
+        """Return the row of a session by its key, also of a deleted one; None if there is none."""
         row = self._snapshot.one(SQL.session_by_key, (key,))
         return None if row is None else SessionRow(*row)
 
@@ -79,6 +81,7 @@ class SqliteLogReader:
         prefix: str = "",
         newest_first: bool = False,
     ) -> list[SessionRow]:
+        """Return sessions in the order of creation after a key, whose ids begin with `prefix`."""
         if prefix.find("/") == len(prefix) - 1 > 0 and not deleted:
             family = SQL.newest_sessions_of_family if newest_first else SQL.sessions_of_family
             rows = self._snapshot.all(family, (after, limit, prefix))
@@ -93,6 +96,7 @@ class SqliteLogReader:
         return [SessionRow(*row) for row in rows]
 
     def updated_sessions(self, page: UpdateRange) -> list[tuple[str, SessionRow]]:
+        """Return sessions that are not deleted with the second of their newest event."""
         name = "update" if page.kind is None else "kind"
         if page.status is not None:
             name = "status"
@@ -104,45 +108,56 @@ class SqliteLogReader:
         return [(updated, SessionRow(*row)) for updated, *row in rows]
 
     def kind(self, key: int, until: int = EVENT_MAX) -> str | None:
+        """Return the kind of a session, after an event."""
         kind: str | None = self._snapshot.value(SQL.session_kind, (key, until))
         return kind
 
     def summary(self, key: int, until: int = EVENT_MAX) -> SessionSummary:
+        """Return id and time of the newest event up to `until`, and the statuses at that event."""
         row = self._snapshot.one(SQL.session_summary, (key, until))
         assert row is not None
         return SessionSummary(*row)
 
     def sessions_of_run(self, family: str, run_id: str) -> list[SessionRow]:
+        """Return the sessions of a family that may have a checkpoint of LangGraph by a run."""
         rows = self._snapshot.all(SQL.sessions_of_run, (family, run_id))
         return [SessionRow(*row) for row in rows]
 
     def position(self) -> int:
+        """Return the newest position of the log of all sessions."""
         return int(self._snapshot.value(SQL.last_position))
 
     def lease(self, key: int) -> LeaseRow | None:
+        """Return the newest lease of a session; None if it never had one."""
         row = self._snapshot.one(SQL.lease, (key,))
         return None if row is None else LeaseRow(*row)
 
     def held_leases(self, after: str, prefix: str, limit: int) -> list[tuple[str, LeaseRow]]:
+        """Return leases that were not released, with their session's id, in the order of ids."""
         rows = self._snapshot.all(SQL.held_leases, (after, prefix, limit))
         return [(sid, LeaseRow(*row)) for sid, *row in rows]
 
     def last_event(self, key: int) -> int:
+        """Return the id of the newest event of a session; 0 if it has none."""
         return int(self._snapshot.value(SQL.last_event, (key,)))
 
     def events(self, key: int, after: int, until: int, limit: int) -> list[StoredEvent]:
+        """Return up to `limit` events of a session, after one id and until another."""
         return self._rows(SQL.events, (key, after, until, limit))
 
     def events_of_request(self, key: int, request_key: str) -> list[StoredEvent]:
+        """Return the events that a session stored for an idempotency key, oldest first."""
         return self._rows(SQL.events_of_request, (key, request_key))
 
     def all_events(self, after: int, limit: int) -> list[tuple[str, StoredEvent]]:
+        """Return events of all sessions that are not deleted, with their session's id."""
         rows = self._snapshot.all(SQL.all_events, (after, limit))
         return [(sid, StoredEvent(*row)) for sid, *row in rows]
 
     def events_with_refs(
         self, key: int | None, after: int, limit: int
     ) -> list[tuple[int, StoredEvent]]:
+        """Return events that may refer to payloads, with their session's key."""
         if key is None:
             rows = self._snapshot.all(SQL.events_with_refs, (after, limit))
         else:
@@ -168,49 +183,62 @@ class SqliteLogReader:
         return None if row is None else (row[0], StoredEvent(*row[1:]))
 
     def entities(self, key: int, code: int, first: int, last: int, until: int) -> list[StoredEvent]:
+        """Return the newest event until `until` of each entity with an id from first to last."""
         return self._rows(SQL.entities, (key, code, first, last, until))
 
     def messages_from(self, key: int, event_id: int, until: int, limit: int) -> list[StoredEvent]:
+        """Return the messages of a session from an event on, until another."""
         return self._rows(SQL.messages_from, (key, event_id, until, limit))
 
     def snapshot_before(self, key: int, event_id: int) -> tuple[int, str] | None:
+        """Return the event and the text of the newest snapshot at or before an event, or None."""
         row = self._snapshot.one(SQL.snapshot_before, (key, event_id))
         return None if row is None else (row[0], row[1])
 
     def head(self, head_id: str) -> tuple[int, int] | None:
+        """Return the key of the session that published a head, and the id of the event."""
         row = self._snapshot.one(SQL.head, (head_id,))
         return None if row is None else (row[0], row[1])
 
     def heads_on(self, head_id: str) -> list[str]:
+        """Return the ids of the heads that are based on a head."""
         return [row[0] for row in self._snapshot.all(SQL.heads_on, (head_id,))]
 
     def heads_joined(self, head_id: str, *, forward: bool) -> list[str]:
+        """Return the heads at the other ends of edges from (or to) a head."""
         sql = SQL.heads_after if forward else SQL.heads_before
         return [row[0] for row in self._snapshot.all(sql, (head_id,))]
 
     def edge(self, key: int, edge_id: str) -> int | None:
+        """Return the id of the event that added an edge to the log of a session."""
         event_id: int | None = self._snapshot.value(SQL.edge, (key, edge_id))
         return event_id
 
     def edges_of_session(self, sid: str) -> list[tuple[int, int]]:
+        """Return the keys and event ids of the edges that begin or end at a session."""
         return [(row[0], row[1]) for row in self._snapshot.all(SQL.edges_of_session, (sid,))]
 
     def marks(self, what: str, key: int, until: int, offset: int, limit: int) -> list[int]:
+        """Return the events, at or before `until`, that added `heads` or `edges` to a session."""
         rows = self._snapshot.all(_MARKS[what][0], (key, until, offset, limit))
         return [row[0] for row in rows]
 
     def marks_count(self, what: str, key: int, until: int) -> int:
+        """Return how many `heads` or `edges` a session has at or before an event."""
         return int(self._snapshot.value(_MARKS[what][1], (key, until)))
 
     def payload_size(self, digest: bytes) -> int | None:
+        """Return the size of a stored payload in bytes; None if it is not stored."""
         size: int | None = self._snapshot.value(SQL.payload_size, (digest,))
         return size
 
     def payload(self, digest: bytes) -> tuple[int, bytes | None] | None:
+        """Size and bytes; the bytes are None where they are a file."""
         row = self._snapshot.one(SQL.payload, (digest,))
         return None if row is None else (row[0], row[1])
 
     def payloads(self, after: bytes, limit: int) -> list[PayloadRow]:
+        """Return up to `limit` stored payloads, after a digest."""
         rows = self._snapshot.all(SQL.payloads, (after, limit))
         return [PayloadRow(row[0], row[1], row[2], bool(row[3])) for row in rows]
 
@@ -228,9 +256,11 @@ class SqliteLogWriter(SqliteLogReader):
         self.scratch: dict[str, Any] = txn.scratch
 
     def after_commit(self, hook: Callable[[], None]) -> None:
+        """Call a hook after the commit, before the caller returns."""
         self._txn.after_commit(hook)
 
     def insert_session(self, sid: str, created_at: str) -> int:
+        """Insert a session and return its key."""
         key = int(self._snapshot.value(SQL.next_session_key))
         seal = seal_of(SessionRow(key, sid, created_at))
         self._txn.execute(SQL.insert_session, (key, sid, created_at, seal))
@@ -238,24 +268,30 @@ class SqliteLogWriter(SqliteLogReader):
         return key
 
     def put_lease(self, lease: LeaseRow) -> None:
+        """Store a lease in place of the earlier one of its session."""
         self._txn.execute(SQL.put_lease, lease)
 
     def extend_lease(self, key: int, until_ms: int) -> None:
+        """Set the time at which the lease of a session ends."""
         self._txn.execute(SQL.extend_lease, (key, until_ms))
 
     def mark_session(self, row: SessionRow) -> None:
+        """Note that a session is deleted, or purged."""
         self._txn.execute(SQL.mark_session, (row.key, row.deleted_at, row.purged, seal_of(row)))
         self._txn.execute(SQL.unindex_session, (row.key,))
 
     def index_session(self, key: int, second: str | None = None) -> None:
+        """Index a session by its events, for lists."""
         if second is None:
             self._txn.execute(SQL.unindex_session, (key,))
         self._txn.execute(SQL.index_session, (key, second))
 
     def insert_event(self, key: int, row: StoredEvent) -> None:
+        """Insert an event. The caller indexes the session."""
         self._txn.execute(SQL.insert_event, (row[0], key, *row[1:], position_check(row)))
 
     def insert_events(self, key: int, appended: EventBatch) -> None:
+        """Insert the events of one request. The caller indexes the session."""
         found = appended
         count = len(found)
         if count == 1:
@@ -290,24 +326,30 @@ class SqliteLogWriter(SqliteLogReader):
         self._txn.execute(SQL.set_text_until, (until,))
 
     def insert_head(self, key: int, head: HeadRow) -> None:
+        """Insert the row of a published head."""
         self._txn.execute(SQL.insert_head, (head.head_id, key, head.event_id, head.basis))
 
     def insert_edge(self, key: int, edge: LineageEdgeRow) -> None:
+        """Insert the row of an edge."""
         self._txn.execute(SQL.insert_edge, (key, *edge))
 
     def insert_snapshot(self, key: int, event_id: int, state: str) -> None:
+        """Store the folded state of a session after an event."""
         self._txn.execute(SQL.insert_snapshot, (key, event_id, state))
 
     def put_payload(self, payload: InternedPayload, now: int, *, is_file: bool) -> None:
+        """Store a payload; with `is_file`, only that its bytes are a file."""
         digest = bytes.fromhex(parse_content_id(payload.ref.id))
         data = None if is_file else payload.data
         slack = limits.SESSION_PAYLOAD_TOUCH_S
         self._txn.execute(SQL.put_payload, (digest, payload.ref.size, now, data, slack))
 
     def delete_payload(self, digest: bytes) -> None:
+        """Remove a payload by its digest."""
         self._txn.execute(SQL.delete_payload, (digest,))
 
     def purge(self, key: int, limit: int) -> int:
+        """Remove the newest events of a session, `limit` of them, and what is derived from them."""
         # The newest events may be among them, and their positions must not come again.
         self._txn.execute(SQL.lift_position, (self.position(),))
         last = max(0, self.last_event(key) - limit)
@@ -324,35 +366,45 @@ class SqliteLogAudit:
         self._snapshot = snapshot
 
     def last_session(self) -> Any:
+        """Return the largest key of a session, or None."""
         return self._snapshot.value(SQL.verify_last_session)
 
     def last_event(self, key: int) -> Any:
+        """Return the largest event id of a session, or None."""
         return self._snapshot.value(SQL.verify_last_event, (key,))
 
     def sessions(self, after: Any = None, until: Any = None) -> Iterator[tuple[Any, ...]]:
+        """Yield the stored rows of sessions, after one key and until another."""
         return self._snapshot.rows(SQL.verify_sessions, (_low(after), _high(until)))
 
     def events(self, key: int, after: Any = None) -> Iterator[tuple[Any, ...]]:
+        """Yield the stored rows of a session's events, after an event id."""
         return self._snapshot.rows(SQL.verify_events, (key, _low(after)))
 
     def digest(self, key: int, event_id: int) -> bytes | None:
+        """Return the stored digest of an event; None if there is no such event."""
         stored: bytes | None = self._snapshot.value(SQL.verify_digest, (key, event_id))
         return stored
 
     def derived(self, what: str, key: int, after: Any = None) -> Iterator[tuple[Any, ...]]:
+        """Yield the rows of one of `DERIVED` in the order of events: the event id, then the row."""
         return self._snapshot.rows(_DERIVED[what], (key, _low(after)))
 
     def owners(self, what: str, after: Any, limit: int) -> list[tuple[Any, bool]]:
+        """Return the session keys of rows of one of `OWNED`, and True if the session exists."""
         rows = self._snapshot.all(_OWNERS[what][0], (after, limit))
         return [(key, bool(exists)) for key, exists in rows]
 
     def ids(self, what: str, key: Any) -> list[int]:
+        """Return the positions of the events, or the event ids of other rows, of a session."""
         return [row[0] for row in self._snapshot.all(_OWNERS[what][1], (key,))]
 
     def payloads(self, after: bytes | None = None) -> Iterator[tuple[Any, ...]]:
+        """Yield the stored rows of payloads, after a digest."""
         return self._snapshot.rows(SQL.verify_payloads, (_low(after),))
 
     def payload(self, digest: bytes) -> tuple[Any, ...] | None:
+        """Return the stored row of a payload; None if there is none."""
         return self._snapshot.one(SQL.verify_payload, (digest,))
 
     def text_rows(self, first: int, last: int) -> list[int]:
@@ -364,6 +416,7 @@ class SqliteLogAudit:
         return bool(self._snapshot.value(SQL.verify_text_words, (expression, position)))
 
     def indexed(self, after: Any, limit: int) -> list[tuple[Any, Any, bool]]:
+        """Return sessions after a key: key, id, and True if their row of the index is right."""
         rows = self._snapshot.all(SQL.verify_index, (after, limit))
         return [(key, name, bool(is_right)) for key, name, is_right in rows]
 
@@ -393,48 +446,61 @@ class SqliteLog:
 
     @property
     def writable(self) -> bool:
+        """True if this process may write the log."""
         return self.database.writable
 
     def in_transaction(self) -> bool:
+        """Return True inside an open transaction of the calling thread."""
         return self.database.in_transaction()
 
     def drop_copies(self) -> None:
+        """Remove copies of the log that still hold what was purged from it."""
         self.database.drop_migration_backups()
 
     @contextmanager
     def read(self) -> Iterator[SqliteLogReader]:
+        """Open one consistent state of the log."""
         with self.database.read() as snapshot:
             yield SqliteLogReader(snapshot)
 
     def paced(self) -> AbstractContextManager[object]:
+        """Pause after a block that reads a page or writes a slice, while others write."""
         return self.database.paced()
 
     def transact(self, work: Callable[[LogWriter], T], size: int = 0) -> T:
+        """Run `work` in a transaction that other callers may share; return its result after the
+        commit.
+        """
         if size >= limits.GROUP_BYTES_MAX:
             # Too large to share a commit with others.
             return self.transact_alone(work)
         return self.database.transact(lambda txn: work(SqliteLogWriter(txn)), size=size)
 
     def transact_alone(self, work: Callable[[LogWriter], T]) -> T:
+        """Open a transaction with a commit of its own, for long work."""
         with self.database.write(deadline_s=SESSION_UPKEEP_DEADLINE_S) as txn:
             return work(SqliteLogWriter(txn))
 
     def transact_async(self, work: Callable[[LogWriter], T], size: int = 0) -> Awaitable[T]:
+        """Run `work` in a transaction that other callers may share; await its result."""
         if size >= limits.GROUP_BYTES_MAX:
             return asyncio.to_thread(self.transact_alone, work)
         return self.database.transact_async(lambda txn: work(SqliteLogWriter(txn)), size=size)
 
     @contextmanager
     def audit(self) -> Iterator[SqliteLogAudit]:
+        """Open one state of the stored rows, for verification."""
         with self.database.read_in_background() as snapshot:
             yield SqliteLogAudit(snapshot)
 
     @contextmanager
     def audit_step(self) -> Iterator[SqliteLogAudit]:
+        """Open one state for a step of verification; pause after it if others write."""
         with self.database.read_step() as snapshot:
             yield SqliteLogAudit(snapshot)
 
     def problems(self) -> list[str]:
+        """Return the problems of the storage of the log."""
         try:
             return self.database.integrity_check()
         except FourfoldError as error:

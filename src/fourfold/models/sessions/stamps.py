@@ -97,6 +97,7 @@ class EventBatch(Sequence[Event]):
         self._events: list[Event] | None = None
 
     def rows(self) -> list[StoredEvent]:
+        """Return the rows of the events."""
         position, event_id, at, key = self.position, self.event_id, self.at, self.key
         columns = (self.types, self.codes, self.entity_ids, self.bodies, self.digests)
         return [
@@ -253,10 +254,12 @@ def _encode_key(key: str) -> str:
 
 
 def next_digest(before: bytes, header: str, body: str) -> bytes:
+    """Return the digest of an event, which covers the digest before it."""
     return hashlib.sha256(before + (header + body).encode()).digest()
 
 
 def first_digest(sid: str) -> bytes:
+    """Return the digest that the first event of a session follows."""
     return hashlib.sha256(encode(["fourfold session", 1, sid])).digest()
 
 
@@ -269,6 +272,7 @@ def position_check(row: StoredEvent) -> int:
 
 
 def entity_code(kind: str) -> int | None:
+    """Return the number of the kind of entity of an event type, or None."""
     entity = ENTITY_OF.get(kind)
     return None if entity is None else ENTITY_CODES[entity]
 
@@ -298,6 +302,7 @@ def state_text(state: FoldState) -> str:
 
 
 def state_of(text: str) -> FoldState:
+    """Return the state that a snapshot holds."""
     fields = decode(text.encode())
     return FoldState(**{**fields, "counters": Counters(**fields["counters"])})
 

@@ -71,6 +71,7 @@ class EventAppend(NamedTuple):
 
     @property
     def size(self) -> int:
+        """Approximate number of bytes that are written."""
         if type(self.drafts) is Alike:
             return self.drafts.size
         return sum([draft.size for draft in self.drafts])
@@ -289,6 +290,7 @@ def put_payload(
 
 
 def is_file(payload: InternedPayload, files: BlobStore | None) -> bool:
+    """Return True if the bytes of a payload are stored in a file."""
     return files is not None and payload.ref.size > limits.SESSION_PAYLOAD_ROW_BYTES_MAX
 
 
@@ -301,10 +303,12 @@ def _derive(writing: LogWriter, row: SessionRow, events: Sequence[Event]) -> Non
 
 
 def head_row(event: Event, head: Head) -> HeadRow:
+    """Return the row of a head that an event published."""
     return HeadRow(head.id, event.id, head.basis)
 
 
 def edge_row(event: Event, edge: LineageEdge) -> LineageEdgeRow:
+    """Return the row of an edge that an event added."""
     return LineageEdgeRow(
         edge.id, event.id, edge.from_session, edge.to_session, edge.from_head, edge.to_head
     )
@@ -321,6 +325,7 @@ def _check_refs(reading: LogReader, request: EventAppend) -> None:
 
 
 def check_ref(reading: LogReader, ref: PayloadRef) -> None:
+    """Raise PayloadMissing unless the store has the payload, with the size of the reference."""
     size = reading.payload_size(bytes.fromhex(parse_content_id(ref.id)))
     if size is None:
         raise PayloadMissing(f"payload {ref.id} is not in this store", details={"payload": ref.id})

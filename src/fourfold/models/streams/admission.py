@@ -36,17 +36,34 @@ class StreamTail(Protocol):
     """The properties of the end of a stream that admission depends on."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """Name of the stream."""
+        ...
+
     @property
-    def next_offset(self) -> int: ...
+    def next_offset(self) -> int:
+        """Offset of the next record."""
+        ...
+
     @property
-    def incarnation_number(self) -> int: ...
+    def incarnation_number(self) -> int:
+        """Number of the incarnation."""
+        ...
+
     @property
-    def content_type(self) -> str: ...
+    def content_type(self) -> str:
+        """Content type of the stream."""
+        ...
+
     @property
-    def stream_seq(self) -> str | None: ...
+    def stream_seq(self) -> str | None:
+        """The newest Stream-Seq, or None."""
+        ...
+
     @property
-    def closed(self) -> bool: ...
+    def closed(self) -> bool:
+        """True if the stream is closed."""
+        ...
 
 
 class KnownProducer(NamedTuple):

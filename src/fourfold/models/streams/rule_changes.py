@@ -20,9 +20,14 @@ class KeyPlace(Protocol):
     """Location of the routing key in messages, and whether it is required."""
 
     @property
-    def json_pointer(self) -> str: ...
+    def json_pointer(self) -> str:
+        """Pointer to the key in a message."""
+        ...
+
     @property
-    def required(self) -> bool: ...
+    def required(self) -> bool:
+        """True if every message must have the key."""
+        ...
 
 
 KeyChange: TypeAlias = str | KeyPlace | UnsetType | None

@@ -79,6 +79,7 @@ class Entity:
         self._chars_left = FOLD_WAITING_CHARS
 
     def add(self, rows: Iterable[Row]) -> None:
+        """Fold more rows of the entity, in the order of the log."""
         rows_max = FOLD_WAITING_ROWS_MAX
         for row in rows:
             if row[2] == "patch":
@@ -92,6 +93,7 @@ class Entity:
                 self._chars_left = FOLD_WAITING_CHARS - len(row[3] or "")
 
     def newest(self) -> FoldedRow:
+        """Return the state of the entity after its newest row."""
         if self._base is None and len(self._waiting) == 1:
             _, seq, op, data = self._waiting[0]
             if op in {"set", "delete"} and (data is None) == (op == "delete"):
@@ -103,6 +105,7 @@ class Entity:
 
 
 def iter_versions(key: Key, rows: Iterable[Row]) -> Iterator[FoldedRow]:
+    """Yield the state of an entity after each of its rows."""
     state: State | None = None
     last: Row | None = None
     for row in rows:

@@ -52,6 +52,7 @@ def _part(row: Row) -> int:
 
 
 def spelled(seal: int) -> str:
+    """Return a digest in hex."""
     return f"{seal:064x}"
 
 
@@ -122,6 +123,7 @@ class Seals:
         self._seals[seq] = (seal + seal_of(self._txn.all(sql.sealed_commit, (seq,)))) % _MODULUS
 
     def write(self) -> None:
+        """Store the changed digests."""
         rows = [(seq, spelled(seal)) for seq, seal in self._seals.items()]
         self._txn.execute_many(self._history.sql.write_seal, rows)
 

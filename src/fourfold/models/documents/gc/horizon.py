@@ -34,6 +34,7 @@ def check_after(view: HistoryReader, after: int, what: str) -> None:
 
 
 def truncated(what: str, least: int, branch: str | None, seq: int) -> HistoryTruncated:
+    """Return the error for a read below the horizon."""
     details: dict[str, object] = {"horizon": least, "seq": seq}
     if branch is not None:
         details["branch"] = branch

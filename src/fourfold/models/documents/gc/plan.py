@@ -56,6 +56,7 @@ class GcPlan(msgspec.Struct, frozen=True):
 
 
 def stored_points(view: HistoryReader) -> Points:
+    """Return the seqs that the collection in progress keeps, by branch."""
     points: Points = {}
     for branch, seq in view.all(view.sql.gc_points):
         points.setdefault(branch, []).append(seq)
@@ -195,6 +196,7 @@ class EntityRow(NamedTuple):
 
     @property
     def place(self) -> Place:
+        """Seq, and index of the operation in its commit."""
         return self.seq, self.op_index
 
     @property

@@ -47,13 +47,16 @@ class Tally(dict[str, RemovedCount]):
     """Counts of rows removed so far, by kind."""
 
     def note(self, kind: str, count: int, size: int) -> None:
+        """Add removed rows of one kind."""
         if count:
             self[kind] = self.get(kind, RemovedCount()) + RemovedCount(count, size)
 
     def join(self, other: Tally) -> None:
+        """Add the counts of another tally."""
         for kind, removed in other.items():
             self.note(kind, removed.count, removed.bytes)
 
     def report(self, horizon: int, before: int, kept_points: int) -> GcReport:
+        """Return the report of a collection."""
         done = GcReport(horizon, before, kept_points)
         return msgspec.structs.replace(done, **self)

@@ -62,6 +62,7 @@ class SweepState(msgspec.Struct):
     windows: list[Window]
 
     def spelled(self) -> str:
+        """The state as text."""
         return trusted(self)
 
 
@@ -281,6 +282,7 @@ _DIGITS = re.compile(r"(?=([0-9a-f]{64}))")
 
 
 def sweep_blobs(space: Space, age_s: float, tally: Tally) -> None:
+    """Remove blobs that no revision refers to and that are older than `age_s`."""
     moment = time_before(age_s)
     with space.background_view() as view:
         scanned = last_seq(view)

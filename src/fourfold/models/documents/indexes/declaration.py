@@ -83,6 +83,7 @@ class Index(NamedTuple):
         return self.state in ("ready", "checking", "failed")
 
     def info(self) -> IndexInfo:
+        """The index as callers see it."""
         state: Any = "building" if self.state == "checking" else self.state
         options = self.options
         return IndexInfo(

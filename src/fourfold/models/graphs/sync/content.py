@@ -73,6 +73,7 @@ class ContentIds:
         return None if body is None else Referent(body, local_id, bool(is_member))
 
     def is_member(self, domain: str, row_id: bytes) -> bool:
+        """Return True if a domain has a row with this content id."""
         return bool(self._txn.value(_SQL.is_member, (domain, row_id)))
 
     def row(self, app_id: int, kind: Kind, local_id: int) -> Row:

@@ -111,14 +111,17 @@ def digest(data: bytes) -> bytes:
 
 
 def encode_row(row: RowBody) -> bytes:
+    """Return the bytes of a row."""
     return _encode(row)
 
 
 def decode_row(data: bytes) -> RowBody:
+    """Parse the bytes of a row."""
     return _decode_row(data)
 
 
 def decode_head(data: bytes) -> EnvelopeHead:
+    """Parse the head of an envelope."""
     return _decode_head(data)
 
 
@@ -230,6 +233,7 @@ class Tips(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def encode_tips(tips: Tips) -> bytes:
+    """Return the bytes of the tips of logs."""
     return msgspec.json.encode(tips)
 
 

@@ -45,6 +45,7 @@ def in_graph(snapshot: ReadTransaction) -> dict[int, Identity]:
 
 
 def in_cache(snapshot: ReadTransaction) -> dict[int, Identity]:
+    """Return the identities by number, from the cache of the file."""
     rows = [Identity._make(row) for row in snapshot.all(SQL.identities)]
     return {identity.id: identity for identity in rows}
 

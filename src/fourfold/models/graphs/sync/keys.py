@@ -20,9 +20,13 @@ class Signer(Protocol):
     """Signs for an identity: a key in memory, in an agent, in a hardware module."""
 
     @property
-    def public_key(self) -> str: ...
+    def public_key(self) -> str:
+        """The public key, as text."""
+        ...
 
-    def sign(self, data: bytes) -> bytes: ...
+    def sign(self, data: bytes) -> bytes:
+        """Return the signature of bytes."""
+        ...
 
 
 class Ed25519Signer:

@@ -100,6 +100,7 @@ _decode: Final = msgspec.msgpack.Decoder(RangeMessage).decode
 
 
 def encode_message(message: RangeMessage) -> bytes:
+    """Return the bytes of a message about ranges."""
     return _encode(message)
 
 

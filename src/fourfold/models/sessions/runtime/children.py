@@ -56,6 +56,7 @@ class ChildOptions:
     budget: Mapping[str, float] | None = None
 
     def settings(self, settings: TurnSettings) -> TurnSettings:
+        """Return the settings of the parent, with those that are given for the child."""
         fields = {
             name: getattr(self, name)
             for name in ("step", "max_steps", "timeout_s", "budget")
@@ -65,6 +66,7 @@ class ChildOptions:
 
 
 def child_id(parent: TurnProgress, place: int) -> str:
+    """Return the id of a child session by its place in the parent's turn."""
     name = f"{parent.sid}/{parent.turn_id}.{parent.step_id}.{place}"
     if len(name) <= limits.SESSION_ID_CHARS_MAX:
         return name
@@ -72,6 +74,7 @@ def child_id(parent: TurnProgress, place: int) -> str:
 
 
 def check_fanout(tasks: Sequence[Any]) -> list[Any]:
+    """Return the tasks of children as a list; raise if there are too many."""
     if isinstance(tasks, (str, bytes, Mapping)) or not isinstance(tasks, Iterable):
         raise InvalidInput(f"the tasks of children are a list, not {type(tasks).__name__}")
     listed = list(tasks)

@@ -117,6 +117,7 @@ class Turns:
             return await self._settle_interrupted(sid, reason)
 
     async def compact(self, sid: str, settings: TurnSettings) -> str:
+        """Replace the transcript by a summary; return the id of the new head."""
         async with self._owned(sid):
             await self._mend(sid)
             await self._settle_interrupted(sid, "the session was compacted instead")
@@ -163,9 +164,11 @@ class Turns:
         return (due - self.timing.now()).total_seconds()
 
     def late(self, progress: TurnProgress) -> bool:
+        """Return True if the time of a turn is over."""
         return progress.until is not None and self.timing.clock() >= progress.until
 
     def messages(self, sid: str) -> list[dict[str, Any]]:
+        """Return the messages of a session that a model reads."""
         messages = self.sessions.current_view(sid).kept_messages()
         return [
             {**message, "content": self.sessions.read_payload(message.get("content"))}

@@ -36,6 +36,7 @@ class RunningTurn:
 
     @contextmanager
     def one(self, sid: str) -> Iterator[None]:
+        """Hold a session while one turn runs; raise if another one does."""
         with self._lock:
             if sid in self._sids:
                 raise Busy(

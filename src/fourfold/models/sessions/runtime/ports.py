@@ -53,8 +53,14 @@ def drive(work: Coroutine[Any, Any, T]) -> T:
 class SessionStore(Protocol):
     """The calls of `fourfold.Sessions` that the runtime uses; a store of a server has them too."""
 
-    def create_session(self, session: Mapping[str, Any] | None = None, /) -> Any: ...
-    async def create_session_async(self, session: Mapping[str, Any] | None = None, /) -> Any: ...
+    def create_session(self, session: Mapping[str, Any] | None = None, /) -> Any:
+        """Create a session, or return the existing one with this id."""
+        ...
+
+    async def create_session_async(self, session: Mapping[str, Any] | None = None, /) -> Any:
+        """Create a session, or return the existing one with this id."""
+        ...
+
     def append_events(
         self,
         sid: str,
@@ -63,7 +69,10 @@ class SessionStore(Protocol):
         expected_last_id: int | Unset = UNSET,
         key: str | None = None,
         epoch: Epoch | None = None,
-    ) -> Sequence[Event]: ...
+    ) -> Sequence[Event]:
+        """Append several events with consecutive ids, or none of them."""
+        ...
+
     async def append_events_async(
         self,
         sid: str,
@@ -72,7 +81,10 @@ class SessionStore(Protocol):
         expected_last_id: int | Unset = UNSET,
         key: str | None = None,
         epoch: Epoch | None = None,
-    ) -> Sequence[Event]: ...
+    ) -> Sequence[Event]:
+        """Append several events with consecutive ids, or none of them."""
+        ...
+
     def publish_head(
         self,
         sid: str,
@@ -83,7 +95,10 @@ class SessionStore(Protocol):
         key: str | None = None,
         events: Iterable[Mapping[str, Any]] = (),
         epoch: Epoch | None = None,
-    ) -> Head: ...
+    ) -> Head:
+        """Publish a head over the events since the current one."""
+        ...
+
     async def publish_head_async(
         self,
         sid: str,
@@ -94,27 +109,70 @@ class SessionStore(Protocol):
         key: str | None = None,
         events: Iterable[Mapping[str, Any]] = (),
         epoch: Epoch | None = None,
-    ) -> Head: ...
+    ) -> Head:
+        """Publish a head over the events since the current one."""
+        ...
+
     def append_lineage_edge(
         self, sid: str, edge: Mapping[str, Any], *, epoch: Epoch | None = None
-    ) -> Event: ...
+    ) -> Event:
+        """Add an edge to the log of a session."""
+        ...
+
     async def append_lineage_edge_async(
         self, sid: str, edge: Mapping[str, Any], *, epoch: Epoch | None = None
-    ) -> Event: ...
-    def claim(self, sid: str, holder: str, ttl_s: float = ...) -> Claim: ...
-    async def claim_async(self, sid: str, holder: str, ttl_s: float = ...) -> Claim: ...
-    def renew(self, sid: str, epoch: int, ttl_s: float = ...) -> Claim: ...
-    def release(self, sid: str, epoch: int) -> None: ...
-    async def release_async(self, sid: str, epoch: int) -> None: ...
-    def intern_payload(self, value: Any, kind: str = "message") -> PayloadRef: ...
-    async def intern_payload_async(self, value: Any, kind: str = "message") -> PayloadRef: ...
-    def read_payload(self, ref: Any) -> Any: ...
-    def current_view(self, sid: str) -> SessionView: ...
-    def events_since(
-        self, sid: str, event_id: int = 0, *, limit: int | None = None
-    ) -> list[Event]: ...
-    def events_of_key(self, sid: str, key: str) -> list[Event]: ...
-    def head(self, head_id: str) -> Head: ...
+    ) -> Event:
+        """Add an edge to the log of a session."""
+        ...
+
+    def claim(self, sid: str, holder: str, ttl_s: float = ...) -> Claim:
+        """Claim a session for a holder; return the claim with its epoch."""
+        ...
+
+    async def claim_async(self, sid: str, holder: str, ttl_s: float = ...) -> Claim:
+        """Claim a session for a holder; return the claim with its epoch."""
+        ...
+
+    def renew(self, sid: str, epoch: int, ttl_s: float = ...) -> Claim:
+        """Extend a claim by `ttl_s` seconds from now."""
+        ...
+
+    def release(self, sid: str, epoch: int) -> None:
+        """End a claim before its time."""
+        ...
+
+    async def release_async(self, sid: str, epoch: int) -> None:
+        """End a claim before its time."""
+        ...
+
+    def intern_payload(self, value: Any, kind: str = "message") -> PayloadRef:
+        """Store a value by its hash and return the reference to it."""
+        ...
+
+    async def intern_payload_async(self, value: Any, kind: str = "message") -> PayloadRef:
+        """Store a value by its hash and return the reference to it."""
+        ...
+
+    def read_payload(self, ref: Any) -> Any:
+        """Return the value that a reference names."""
+        ...
+
+    def current_view(self, sid: str) -> SessionView:
+        """Return the newest state of a session."""
+        ...
+
+    def events_since(self, sid: str, event_id: int = 0, *, limit: int | None = None) -> list[Event]:
+        """Return the events of a session after an event id."""
+        ...
+
+    def events_of_key(self, sid: str, key: str) -> list[Event]:
+        """Return the events that a session stored for an idempotency key."""
+        ...
+
+    def head(self, head_id: str) -> Head:
+        """Return a published head by its id."""
+        ...
+
     def list(
         self,
         *,
@@ -122,8 +180,13 @@ class SessionStore(Protocol):
         limit: int = ...,
         prefix: str = ...,
         where: Mapping[str, Any] | None = None,
-    ) -> Sequence[SessionInfo]: ...
-    def notify_transient(self, sid: str, item: Any) -> None: ...
+    ) -> Sequence[SessionInfo]:
+        """Return sessions with their newest states, filtered and in an order."""
+        ...
+
+    def notify_transient(self, sid: str, item: Any) -> None:
+        """Deliver an item to the followers of a session without storing it, best effort."""
+        ...
 
 
 class Port(ABC):
@@ -137,11 +200,20 @@ class Port(ABC):
         """Epochs of leases by session id; each write to such a session has it."""
 
     @abstractmethod
-    async def claim(self, sid: str, holder: str, ttl_s: float) -> Claim: ...
+    async def claim(self, sid: str, holder: str, ttl_s: float) -> Claim:
+        """Claim a session for a holder; return the claim with its epoch."""
+        ...
+
     @abstractmethod
-    async def release(self, sid: str, epoch: int) -> None: ...
+    async def release(self, sid: str, epoch: int) -> None:
+        """End a claim before its time."""
+        ...
+
     @abstractmethod
-    async def create(self, session: Mapping[str, Any]) -> None: ...
+    async def create(self, session: Mapping[str, Any]) -> None:
+        """Create a session, or do nothing if it exists."""
+        ...
+
     @abstractmethod
     async def append(
         self,
@@ -150,7 +222,10 @@ class Port(ABC):
         *,
         expected_last_id: int | Unset = UNSET,
         key: str | None = None,
-    ) -> Sequence[Event]: ...
+    ) -> Sequence[Event]:
+        """Append events to a session, all or none."""
+        ...
+
     @abstractmethod
     async def publish(
         self,
@@ -160,11 +235,20 @@ class Port(ABC):
         to_event_id: int | None = None,
         expected_basis: str | Unset | None = UNSET,
         events: Sequence[Mapping[str, Any]] = (),
-    ) -> Head: ...
+    ) -> Head:
+        """Publish a head of a session, after more events if some are given."""
+        ...
+
     @abstractmethod
-    async def join(self, sid: str, edge: Mapping[str, Any]) -> Event: ...
+    async def join(self, sid: str, edge: Mapping[str, Any]) -> Event:
+        """Add an edge to the log of a session."""
+        ...
+
     @abstractmethod
-    async def intern(self, value: Any, kind: str) -> PayloadRef: ...
+    async def intern(self, value: Any, kind: str) -> PayloadRef:
+        """Store a value by its hash and return the reference to it."""
+        ...
+
     @abstractmethod
     async def invoke(
         self, function: Callable[..., Any], *args: Any, within_s: float | None = None
@@ -181,15 +265,20 @@ class Port(ABC):
 
 
 class Direct(Port):
+    """The port of synchronous agents: calls the store, and functions of the user, directly."""
+
     awaits = False
 
     async def claim(self, sid: str, holder: str, ttl_s: float) -> Claim:
+        """Claim a session for a holder; return the claim with its epoch."""
         return self.sessions.claim(sid, holder, ttl_s)
 
     async def release(self, sid: str, epoch: int) -> None:
+        """End a claim before its time."""
         self.sessions.release(sid, epoch)
 
     async def create(self, session: Mapping[str, Any]) -> None:
+        """Create a session, or do nothing if it exists."""
         self.sessions.create_session(session)
 
     async def append(
@@ -200,6 +289,7 @@ class Direct(Port):
         expected_last_id: int | Unset = UNSET,
         key: str | None = None,
     ) -> Sequence[Event]:
+        """Append events to a session, all or none."""
         return self.sessions.append_events(
             sid, events, expected_last_id=expected_last_id, key=key, epoch=self.epochs.get(sid)
         )
@@ -213,6 +303,7 @@ class Direct(Port):
         expected_basis: str | Unset | None = UNSET,
         events: Sequence[Mapping[str, Any]] = (),
     ) -> Head:
+        """Publish a head of a session, after more events if some are given."""
         return self.sessions.publish_head(
             sid,
             head,
@@ -223,14 +314,17 @@ class Direct(Port):
         )
 
     async def join(self, sid: str, edge: Mapping[str, Any]) -> Event:
+        """Add an edge to the log of a session."""
         return self.sessions.append_lineage_edge(sid, edge, epoch=self.epochs.get(sid))
 
     async def intern(self, value: Any, kind: str) -> PayloadRef:
+        """Store a value by its hash and return the reference to it."""
         return self.sessions.intern_payload(value, kind)
 
     async def invoke(
         self, function: Callable[..., Any], *args: Any, within_s: float | None = None
     ) -> Any:
+        """Call a function of the user, with a time limit where it can be enforced."""
         del within_s  # A function cannot be interrupted; it is asked again when it returns.
         result = function(*args)
         if inspect.isawaitable(result):
@@ -247,20 +341,26 @@ class Direct(Port):
         time.sleep(seconds)  # noqa: ASYNC251 - no event loop runs it
 
     async def gather(self, lanes: Sequence[Lane[T]]) -> list[T]:
+        """Run the lanes and return their results in their order."""
         with ThreadPoolExecutor(SESSION_FANOUT_THREADS) as pool:
             return list(pool.map(lambda lane: drive(lane()), lanes))
 
 
 class PendingCall(Port):
+    """The port of asynchronous agents: awaits the store, and functions of the user."""
+
     awaits = True
 
     async def claim(self, sid: str, holder: str, ttl_s: float) -> Claim:
+        """Claim a session for a holder; return the claim with its epoch."""
         return await _whole(self.sessions.claim_async(sid, holder, ttl_s))
 
     async def release(self, sid: str, epoch: int) -> None:
+        """End a claim before its time."""
         await _whole(self.sessions.release_async(sid, epoch))
 
     async def create(self, session: Mapping[str, Any]) -> None:
+        """Create a session, or do nothing if it exists."""
         await _whole(self.sessions.create_session_async(session))
 
     async def append(
@@ -271,6 +371,7 @@ class PendingCall(Port):
         expected_last_id: int | Unset = UNSET,
         key: str | None = None,
     ) -> Sequence[Event]:
+        """Append events to a session, all or none."""
         return await _whole(
             self.sessions.append_events_async(
                 sid, events, expected_last_id=expected_last_id, key=key, epoch=self.epochs.get(sid)
@@ -286,6 +387,7 @@ class PendingCall(Port):
         expected_basis: str | Unset | None = UNSET,
         events: Sequence[Mapping[str, Any]] = (),
     ) -> Head:
+        """Publish a head of a session, after more events if some are given."""
         return await _whole(
             self.sessions.publish_head_async(
                 sid,
@@ -298,16 +400,20 @@ class PendingCall(Port):
         )
 
     async def join(self, sid: str, edge: Mapping[str, Any]) -> Event:
+        """Add an edge to the log of a session."""
         return await _whole(
             self.sessions.append_lineage_edge_async(sid, edge, epoch=self.epochs.get(sid))
         )
 
     async def intern(self, value: Any, kind: str) -> PayloadRef:
+        """Store a value by its hash and return the reference to it."""
         return await _whole(self.sessions.intern_payload_async(value, kind))
 
     async def invoke(
         self, function: Callable[..., Any], *args: Any, within_s: float | None = None
     ) -> Any:
+        """Call a function of the user, with a time limit where it can be enforced."""
+
         async def call() -> Any:
             result = function(*args)
             return await result if inspect.isawaitable(result) else result
@@ -329,6 +435,7 @@ class PendingCall(Port):
         await asyncio.sleep(seconds)
 
     async def gather(self, lanes: Sequence[Lane[T]]) -> list[T]:
+        """Run the lanes and return their results in their order."""
         gate = asyncio.Semaphore(SESSION_FANOUT_THREADS)
 
         async def run(lane: Lane[T]) -> T:
@@ -349,6 +456,7 @@ async def _whole(writing: Coroutine[Any, Any, T]) -> T:
 
 
 def timed_out() -> TurnEnded:
+    """Return the end of a turn whose time is over."""
     return TurnEnded(TIMEOUT, TIMEOUT, "the time for this turn ran out")
 
 

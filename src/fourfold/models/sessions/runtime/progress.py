@@ -52,10 +52,12 @@ class TurnProgress:
 
     @property
     def capability(self) -> Capability:
+        """Capability that the turn was given."""
         return self.session.get("capability")
 
     @property
     def depth(self) -> int:
+        """Number of parents."""
         return int(self.session.get("depth", 0))
 
 

@@ -199,6 +199,7 @@ Capability = list[str] | None
 
 
 def check_capability(value: Any) -> Capability:
+    """Return a capability; raise InvalidInput if a value is not one."""
     if value is None:
         return None
     names = list(value) if isinstance(value, (list, tuple, set, frozenset)) else [value]

@@ -60,6 +60,7 @@ class Work:
         self._open = True
 
     def close(self) -> None:
+        """End the turn: later calls raise."""
         self._open = False
 
     def check_open(self) -> None:
@@ -77,6 +78,7 @@ class Work:
             raise timed_out()
 
     async def say(self, role: str, content: Any) -> int:
+        """Append a message; return its id."""
         self.check()
         if not isinstance(role, str) or not role:
             raise InvalidInput(f"the role of a message must be a text, got {repr(role)[:100]}")
@@ -93,6 +95,7 @@ class Work:
     async def call(
         self, name: str, function: Callable[..., Any], args: tuple[Any, ...], retry: Retry | None
     ) -> Any:
+        """Call a function and record its result; a repeated turn returns the recorded one."""
         self.check()
         if type(name) is not str or not name:
             raise InvalidInput(f"a call has a name, not {repr(name)[:100]}")
@@ -194,6 +197,7 @@ class Work:
         return {"status": "ok", "result_ref": Payload(result, "eval-result")}, None
 
     async def run_child(self, task: Any, options: children.ChildOptions) -> TurnResult:
+        """Run a task in a child session; return its result."""
         [place] = self._places([task])
         result = await children.run_child(self.turns, self.progress, place, task, options)
         _suspend_for([result])
@@ -202,6 +206,7 @@ class Work:
     async def map_children(
         self, tasks: Sequence[Any], options: children.ChildOptions
     ) -> list[TurnResult]:
+        """Run tasks in child sessions; return their results in their order."""
         listed = children.check_fanout(tasks)
         places = self._places(listed)
         lanes = [
@@ -217,6 +222,7 @@ class Work:
     async def attach(
         self, source: str | Head, task: Any, options: children.ChildOptions
     ) -> TurnResult:
+        """Run a task in a new session with the variables of a head; return its result."""
         [place] = self._places([task])
         sid = children.child_id(self.progress, place)
         result = await children.attach(
@@ -397,6 +403,7 @@ class AsyncTurn(_TurnProperties):
     """The turn that a coroutine receives."""
 
     async def say(self, role: str, content: Any) -> int:
+        """Append a message; return its id."""
         return await self._work.say(role, content)
 
     async def call(
@@ -416,10 +423,13 @@ class AsyncTurn(_TurnProperties):
         return await self._work.wait_signal(name, timeout_s, default)
 
     async def run_child(self, task: Any, **options: Any) -> TurnResult:
+        """Run a task in a child session; return its result."""
         return await self._work.run_child(task, children.ChildOptions(**options))
 
     async def map_children(self, tasks: Sequence[Any], **options: Any) -> list[TurnResult]:
+        """Run tasks in child sessions; return their results in their order."""
         return await self._work.map_children(tasks, children.ChildOptions(**options))
 
     async def attach(self, source: str | Head, task: Any, **options: Any) -> TurnResult:
+        """Run a task in a new session with the variables of a head; return its result."""
         return await self._work.attach(source, task, children.ChildOptions(**options))

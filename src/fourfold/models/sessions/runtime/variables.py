@@ -78,6 +78,7 @@ def restored(sessions: SessionStore, vars_ref: Any) -> Vars:
 
 
 def entries_of(sessions: SessionStore, vars_ref: Any) -> dict[str, dict[str, Any]]:
+    """Return the stored entries of variables, by name; raise CorruptData if they are no dict."""
     payload = sessions.read_payload(vars_ref)
     if payload is None:
         return {}

@@ -143,10 +143,12 @@ class Archive:
 
     @property
     def segments(self) -> StoredSegments:
+        """Reader of the segments."""
         return self._segments
 
     @property
     def objects(self) -> ObjectStore:
+        """The object store."""
         return self._objects
 
     @property

@@ -50,6 +50,7 @@ class LostRange(NamedTuple):
 
     @property
     def records(self) -> int:
+        """Number of records."""
         return self.next_offset - self.first_offset
 
 

@@ -36,6 +36,7 @@ class SegmentGroup(NamedTuple):
     segments: tuple[Segment, ...]
 
     def segment_id(self, sealed: SealedSegment) -> str:
+        """Return the id of the segment that replaces the group."""
         start, digest = sealed.start_offset, sealed.digest
         return manifest.segment_id(self.stream, self.incarnation, start, digest)
 
@@ -49,6 +50,7 @@ class CompactedSegment(NamedTuple):
 
     @property
     def segment_id(self) -> str:
+        """Id of the segment."""
         return self.group.segment_id(self.sealed)
 
 

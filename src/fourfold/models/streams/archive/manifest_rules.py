@@ -38,6 +38,7 @@ def has_changed(txn: Transaction, manifest: Manifest) -> bool:
 
 
 def schema_version(manifest: Manifest) -> int | None:
+    """Return the newest version of the schema in a manifest; None without one."""
     if manifest.schema_json is None:
         return None
     return registries.decoded(manifest.schema_json).current_version

@@ -73,6 +73,7 @@ class Segment(NamedTuple):
     uploaded_at_ms: int | None
 
     def wanted(self, folder: Path) -> SegmentRequest:
+        """Return the request for the file of the segment."""
         local = folder / self.local_path if self.local_path else None
         return SegmentRequest(self.segment_id, self.size_bytes, self.digest, local)
 
@@ -103,6 +104,7 @@ class SegmentArrays(NamedTuple):
     digests: tuple[str, ...] = ()
 
     def first(self, count: int) -> SegmentArrays:
+        """Return the first `count` segments."""
         return SegmentArrays._make(column[:count] for column in self)
 
     def swapped(self, swaps: Sequence[Swap]) -> SegmentArrays:
@@ -131,9 +133,11 @@ class SegmentArrays(NamedTuple):
         return meta
 
     def fits(self, swap: Swap) -> bool:
+        """Return True if a swap replaces whole segments."""
         return swap.start_offset in self.starts and swap.end_offset in self.ends
 
     def columns(self) -> Segments:
+        """Return the segments as the columns of a manifest."""
         return Segments(
             start_offset=list(self.starts),
             end_offset=list(self.ends),
@@ -158,6 +162,7 @@ class SegmentArrays(NamedTuple):
 
 
 def meta_of_manifest(manifest: Manifest) -> SegmentArrays:
+    """Return the segments that a manifest lists."""
     columns = manifest.segments
     return SegmentArrays(
         ends=tuple(columns.end_offset),
@@ -216,6 +221,7 @@ class ArchiveRound:
 
     @property
     def idle(self) -> bool:
+        """True if there was nothing to do."""
         return not self.sealed and not self.published and not self.failures
 
 

@@ -38,6 +38,7 @@ class ArchiveStatus(NamedTuple):
 
 
 def archived(snapshot: ReadTransaction, name: str) -> ArchiveStatus:
+    """Return how much of a stream is archived."""
     row = snapshot.one(SQL.status_of, (name,)) or (-1, -1, 0, 0, 0, 0, None, None)
     counts = snapshot.all(SQL.request_counts, (manifest.name_hash(name),))
     requests = tuple(Requests._make(count) for count in counts)

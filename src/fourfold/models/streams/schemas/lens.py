@@ -237,6 +237,8 @@ class Op(
 
 
 class Rename(Op, frozen=True, tag="rename", rename={"source": "from", "target": "to"}):
+    """Rename a field."""
+
     source: str
     target: str
 
@@ -244,12 +246,14 @@ class Rename(Op, frozen=True, tag="rename", rename={"source": "from", "target": 
         _check_different(self.source, self.target)
 
     def apply(self, fields: Fields) -> bool:
+        """Apply the operation to the fields of a message; return False if it changes nothing."""
         if self.source not in fields:
             return False
         fields[self.target] = fields.pop(self.source)
         return True
 
     def derive(self, shape: ObjectShape, place: str) -> None:
+        """Change the shape of the messages as the operation changes their fields."""
         del place
         presence = shape.presence(self.source)
         if presence is Presence.NEVER:
@@ -261,6 +265,8 @@ class Rename(Op, frozen=True, tag="rename", rename={"source": "from", "target": 
 
 
 class Copy(Op, frozen=True, tag="copy", rename={"source": "from", "target": "to"}):
+    """Copy a field to another name."""
+
     source: str
     target: str
 
@@ -268,12 +274,14 @@ class Copy(Op, frozen=True, tag="copy", rename={"source": "from", "target": "to"
         _check_different(self.source, self.target)
 
     def apply(self, fields: Fields) -> bool:
+        """Apply the operation to the fields of a message; return False if it changes nothing."""
         if self.source not in fields:
             return False
         fields[self.target] = fields[self.source]
         return True
 
     def derive(self, shape: ObjectShape, place: str) -> None:
+        """Change the shape of the messages as the operation changes their fields."""
         del place
         presence = shape.presence(self.source)
         if presence is Presence.NEVER:
@@ -283,20 +291,25 @@ class Copy(Op, frozen=True, tag="copy", rename={"source": "from", "target": "to"
 
 
 class Add(Op, frozen=True, tag="add"):
+    """Add a field with a value."""
+
     name: str
     value: Any
 
     @cached_property
     def raw(self) -> msgspec.Raw:
+        """The value that is added, encoded."""
         return raw_of(self.value)
 
     def apply(self, fields: Fields) -> bool:
+        """Apply the operation to the fields of a message; return False if it changes nothing."""
         if self.name in fields:
             return False
         fields[self.name] = self.raw
         return True
 
     def derive(self, shape: ObjectShape, place: str) -> None:
+        """Change the shape of the messages as the operation changes their fields."""
         del place
         presence = shape.presence(self.name)
         if presence is Presence.ALWAYS:
@@ -308,17 +321,23 @@ class Add(Op, frozen=True, tag="add"):
 
 
 class Remove(Op, frozen=True, tag="remove"):
+    """Remove a field."""
+
     name: str
 
     def apply(self, fields: Fields) -> bool:
+        """Apply the operation to the fields of a message; return False if it changes nothing."""
         return fields.pop(self.name, None) is not None
 
     def derive(self, shape: ObjectShape, place: str) -> None:
+        """Change the shape of the messages as the operation changes their fields."""
         del place
         shape.drop(self.name)
 
 
 class Hoist(Op, frozen=True, tag="hoist"):
+    """Move a field of an object to the object around it."""
+
     host: str
     name: str
 
@@ -326,6 +345,7 @@ class Hoist(Op, frozen=True, tag="hoist"):
         _check_different(self.host, self.name)
 
     def apply(self, fields: Fields) -> bool:
+        """Apply the operation to the fields of a message; return False if it changes nothing."""
         inner = fields_of(fields.get(self.host))
         if inner is None or self.name not in inner:
             return False
@@ -334,6 +354,7 @@ class Hoist(Op, frozen=True, tag="hoist"):
         return True
 
     def derive(self, shape: ObjectShape, place: str) -> None:
+        """Change the shape of the messages as the operation changes their fields."""
         del place
         host = shape.presence(self.host)
         if host is Presence.NEVER:
@@ -351,6 +372,8 @@ class Hoist(Op, frozen=True, tag="hoist"):
 
 
 class Plunge(Op, frozen=True, tag="plunge"):
+    """Move a field into an object."""
+
     name: str
     host: str
 
@@ -358,6 +381,7 @@ class Plunge(Op, frozen=True, tag="plunge"):
         _check_different(self.host, self.name)
 
     def apply(self, fields: Fields) -> bool:
+        """Apply the operation to the fields of a message; return False if it changes nothing."""
         if self.name not in fields:
             return False
         host = fields.get(self.host)
@@ -369,6 +393,7 @@ class Plunge(Op, frozen=True, tag="plunge"):
         return True
 
     def derive(self, shape: ObjectShape, place: str) -> None:
+        """Change the shape of the messages as the operation changes their fields."""
         del place
         presence = shape.presence(self.name)
         if presence is Presence.NEVER:
@@ -391,9 +416,12 @@ class Plunge(Op, frozen=True, tag="plunge"):
 
 
 class Wrap(Op, frozen=True, tag="wrap"):
+    """Put a value into a list."""
+
     name: str
 
     def apply(self, fields: Fields) -> bool:
+        """Apply the operation to the fields of a message; return False if it changes nothing."""
         value = fields.get(self.name)
         if value is None:
             return False
@@ -401,6 +429,7 @@ class Wrap(Op, frozen=True, tag="wrap"):
         return True
 
     def derive(self, shape: ObjectShape, place: str) -> None:
+        """Change the shape of the messages as the operation changes their fields."""
         del place
         presence = shape.presence(self.name)
         if presence is not Presence.NEVER:
@@ -409,9 +438,12 @@ class Wrap(Op, frozen=True, tag="wrap"):
 
 
 class Head(Op, frozen=True, tag="head"):
+    """Replace a list by its first item."""
+
     name: str
 
     def apply(self, fields: Fields) -> bool:
+        """Apply the operation to the fields of a message; return False if it changes nothing."""
         items = _items_of(fields.get(self.name))
         if items is None:
             return False
@@ -422,6 +454,7 @@ class Head(Op, frozen=True, tag="head"):
         return True
 
     def derive(self, shape: ObjectShape, place: str) -> None:
+        """Change the shape of the messages as the operation changes their fields."""
         del place
         presence = shape.presence(self.name)
         if presence is Presence.NEVER:
@@ -437,6 +470,8 @@ class Head(Op, frozen=True, tag="head"):
 
 
 class Convert(Op, frozen=True, tag="convert"):
+    """Replace values by others."""
+
     name: str
     to: Target | msgspec.UnsetType = msgspec.UNSET
     map: Annotated[dict[str, Any], msgspec.Meta(min_length=1)] | msgspec.UnsetType = msgspec.UNSET
@@ -458,6 +493,7 @@ class Convert(Op, frozen=True, tag="convert"):
         return None if self.default is msgspec.UNSET else raw_of(self.default)
 
     def apply(self, fields: Fields) -> bool:
+        """Apply the operation to the fields of a message; return False if it changes nothing."""
         value = fields.get(self.name)
         if value is None:
             return False
@@ -474,6 +510,7 @@ class Convert(Op, frozen=True, tag="convert"):
         return True
 
     def derive(self, shape: ObjectShape, place: str) -> None:
+        """Change the shape of the messages as the operation changes their fields."""
         del place
         presence = shape.presence(self.name)
         if presence is Presence.NEVER:
@@ -500,10 +537,13 @@ class Convert(Op, frozen=True, tag="convert"):
 
 
 class In(Op, frozen=True, tag="in"):
+    """Apply operations to the object in a field."""
+
     name: str
     ops: tuple[AnyOp, ...]
 
     def apply(self, fields: Fields) -> bool:
+        """Apply the operation to the fields of a message; return False if it changes nothing."""
         inner = fields_of(fields.get(self.name))
         if inner is None or not apply_all(self.ops, inner):
             return False
@@ -511,6 +551,7 @@ class In(Op, frozen=True, tag="in"):
         return True
 
     def derive(self, shape: ObjectShape, place: str) -> None:
+        """Change the shape of the messages as the operation changes their fields."""
         presence = shape.presence(self.name)
         if presence is Presence.NEVER:
             return
@@ -520,10 +561,13 @@ class In(Op, frozen=True, tag="in"):
 
 
 class Map(Op, frozen=True, tag="map"):
+    """Apply operations to each object of a list."""
+
     name: str
     ops: tuple[AnyOp, ...]
 
     def apply(self, fields: Fields) -> bool:
+        """Apply the operation to the fields of a message; return False if it changes nothing."""
         items = _items_of(fields.get(self.name))
         if items is None:
             return False
@@ -538,6 +582,7 @@ class Map(Op, frozen=True, tag="map"):
         return changed
 
     def derive(self, shape: ObjectShape, place: str) -> None:
+        """Change the shape of the messages as the operation changes their fields."""
         presence = shape.presence(self.name)
         if presence is Presence.NEVER:
             return

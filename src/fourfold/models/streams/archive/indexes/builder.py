@@ -51,6 +51,7 @@ class RunTask(NamedTuple):
     keep_from: int = 0
 
     def row(self, made: RunFile) -> IndexRunRow:
+        """Return the row of the catalog for the file that was made."""
         start, secondary = self.start_offset, self.index_name != ROUTING_KEYS
         name = manifest.run_id(self.stream, self.incarnation, self.level, start, made.digest)
         return IndexRunRow(

@@ -92,6 +92,7 @@ def _up_to(index: LogIndex, through: int) -> LogIndex:
 
 
 def row_of(index_name: str, run: IndexRun) -> IndexRunRow:
+    """Return the row of the catalog for a run of a manifest."""
     folder, file = run.key.split("/")[1::2]
     return IndexRunRow(
         f"{folder}/{file.removesuffix('.parquet')}",
@@ -108,6 +109,7 @@ def row_of(index_name: str, run: IndexRun) -> IndexRunRow:
 
 
 def add(txn: Transaction, stream: str, row: IndexRunRow) -> None:
+    """Add a run to the catalog."""
     params = (
         row.run_id,
         stream,

@@ -26,6 +26,7 @@ _FIELD_MAX = 200
 
 
 def check_field(field: str) -> str:
+    """Return the path of a field; raise InvalidInput if it is not valid."""
     parts = field.split(".") if isinstance(field, str) else [""]
     if not all(parts) or len(field) > _FIELD_MAX:
         raise InvalidInput(

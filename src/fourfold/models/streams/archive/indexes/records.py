@@ -28,6 +28,7 @@ class IndexRunRow(NamedTuple):
 
     @property
     def wanted(self) -> SegmentRequest:
+        """Request for the file of the run."""
         return SegmentRequest(self.run_id, self.size_bytes, self.digest, key=self.object_key)
 
 

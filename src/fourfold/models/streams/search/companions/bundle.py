@@ -126,20 +126,25 @@ class SectionFile(io.RawIOBase):
         self._at = 0
 
     def readable(self) -> bool:
+        """Return True if the file can be read."""
         return True
 
     def seekable(self) -> bool:
+        """Return True if the position can be set."""
         return True
 
     def tell(self) -> int:
+        """Return the position in the file."""
         return self._at
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Set the position in the file and return it."""
         bases = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._entry.size}
         self._at = bases[whence] + offset
         return self._at
 
     def read(self, size: int = -1) -> bytes:
+        """Read up to `size` bytes, all that are left by default."""
         left = self._entry.size - self._at
         length = left if size is None or size < 0 else min(size, left)
         if length <= 0:
