@@ -231,6 +231,24 @@ def test_walks_print_tables_json_and_graphviz(linked):
     assert '  2 -> 3 [label="cites \\"a\\""];\n' in dot
 
 
+def test_rules_are_set_described_and_removed(linked):
+    rule = json.dumps({"on": ["note"], "to": ["note"], "most": 1})
+    call = "rule", "here", "notes", "edge", 'cites "a"'
+    assert linked(*call, rule).out == 'the rule of cites "a" was set\n'
+    assert (
+        linked("describe", "here", "notes")
+        .out.splitlines()[-1]
+        .endswith('{"on": ["note"], "to": ["note"], "most": 1}')
+    )
+    edge = {"op": "edge_create", "type_key": 'cites "a"'}
+    edge["payload"] = {"src_parent_id": 2, "dst_parent_id": 4}
+    assert "1 times" in linked("insert", "here", "notes", json.dumps(edge)).err
+    assert linked(*call, "--remove").out == 'the rule of cites "a" was removed\n'
+    assert linked("insert", "here", "notes", json.dumps(edge)).code == 0
+    assert linked(*call, rule).code != 0
+    assert linked(*call).code == linked(*call, "[]").code == 2
+
+
 def test_matches_print_tables_json_and_graphviz(linked):
     pattern = {"steps": [{"from": "a", "to": "b", "type": 'cites "a"'}, {"from": "b", "to": "c"}]}
     call = "match", "here", "notes", json.dumps(pattern)

@@ -45,6 +45,7 @@ LISTS = {
     "memory search": (("agent", "green"), "hits"),
     "app list": ((), "apps"),
     "app types": (("notes",), "types"),
+    "app describe": (("notes",), "types"),
     "app stats": ((), "tables"),
     "app query": (("notes",), "rows"),
     "app history": (("notes", "parent", "1"), "versions"),

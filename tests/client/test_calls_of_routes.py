@@ -146,6 +146,8 @@ CALLS = {
     "get_app": lambda c: c.store.graphs.open("notes"),
     "list_types": lambda c: c.graph.types(),
     "register_type": lambda c: c.graph.register_type("parent", "note"),
+    "set_rule": lambda c: c.graph.set_rule("attr", "age", {"most": 1}),
+    "describe_app": lambda c: c.graph.describe(),
     "apply_envelope": lambda c: c.graph.apply([OPERATION], owner=1, trace_id="t"),
     "list_objects": lambda c: c.graph.objects("parent"),
     "get_object": lambda c: c.graph.read("parent", 1),

@@ -285,6 +285,30 @@ def test_values_are_found_and_aggregated(notes):
         notes.find("none")
 
 
+def test_rules_of_types_are_set_described_and_enforced(notes):
+    kind, text = notes.register_type("parent", "note"), notes.register_type("attr", "text")
+    rule = {"on": ["note"], "value": "text", "unique": True}
+    notes.set_rule("attr", "text", rule)
+    description = notes.describe()
+    assert (description.app.slug, description.usage.app_id) == (notes.slug, notes.app_id)
+    rules = {row.type_key: row.rule for row in description.types}
+    assert (rules["note"], rules["text"]) == (None, rule)
+    [one] = notes.insert("parent", [{"type_id": kind, "owner_identity": 1}])
+    row = {"type_id": text, "owner_identity": 1, "parent_id": one}
+    notes.insert("attr", [{**row, "value_text": "a"}])
+    for wrong in ({"value_text": "a"}, {"value_number": 1.0}):
+        with pytest.raises(errors.Refused):
+            notes.insert("attr", [{**row, **wrong}])
+    with pytest.raises(errors.Refused):
+        notes.set_rule("attr", "text", {"value": "number"})
+    with pytest.raises(errors.InvalidInput):
+        notes.set_rule("attr", "text", {"to": ["note"]})
+    with pytest.raises(errors.NotFound):
+        notes.set_rule("edge", "none", {"most": 1})
+    notes.set_rule("attr", "text", None)
+    notes.insert("attr", [{**row, "value_text": "a"}])
+
+
 def test_patterns_are_matched_page_by_page(notes):
     kind, knows = notes.register_type("parent", "note"), notes.register_type("edge", "knows")
     age = notes.register_type("attr", "age")

@@ -131,6 +131,8 @@ CALLS = {
     "app list": ["my-store"],
     "app type": ["my-store", "notes", "parent", "note"],
     "app types": ["my-store", "notes"],
+    "app rule": ["my-store", "notes", "attr", "title", '{"value": "text"}'],
+    "app describe": ["my-store", "notes"],
     "app limits": ["my-store", "notes", "--rows", "1000"],
     "app stats": ["my-store"],
     "app insert": ["my-store", "notes", '{"op": "parent_create", "type_key": "note"}'],

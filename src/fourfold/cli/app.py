@@ -31,6 +31,7 @@ from fourfold.models.graphs.records import (
     ROWS,
     Envelope,
     Type,
+    TypeDescription,
     Usage,
 )
 from fourfold.models.graphs.statements import table_of
@@ -143,6 +144,62 @@ def types(out: Output, graphs: Graphs, *, app: str) -> None:
         "types",
         {"type": "type_key", "kind": "kind", "number": "id"},
         fields=Type._fields,
+        empty=f"{app} has no types yet",
+    )
+
+
+@graphs_command("rule", writes=True)
+@app_argument
+@click.argument("kind", type=click.Choice(["attr", "edge", "rating"]), metavar="KIND")
+@click.argument("type_key", metavar="TYPE")
+@click.argument("rule", required=False)
+@click.option("--remove", is_flag=True, help="Remove the rule of the type.")
+def set_rule(
+    out: Output,
+    graphs: Graphs,
+    *,
+    app: str,
+    kind: Kind,
+    type_key: str,
+    rule: str | None,
+    remove: bool,
+) -> None:
+    """Set what objects of a type must meet: KIND is attr, edge or rating.
+
+    RULE is JSON, @FILE, or - for stdin: of an edge such as '{"on": ["person"], "to": ["company"],
+    "most": 1}', of an attribute such as '{"on": ["person"], "value": "text", "unique": true,
+    "required": true}', of a rating such as '{"value": "number"}'.
+    """
+    if remove == (rule is not None):
+        raise click.UsageError("pass RULE or --remove")
+    value = None if rule is None else json_argument(rule, "RULE")
+    app_id = app_of(graphs, app).app_id
+    graphs.set_rule(app_id, kind, type_key, value)
+    if out.as_json:
+        out.document({"app_id": app_id, "kind": kind, "type_key": type_key, "rule": value})
+    else:
+        out.line(f"the rule of {type_key} was {'removed' if value is None else 'set'}")
+
+
+@graphs_command("describe", rows=True)
+@app_argument
+def describe(out: Output, graphs: Graphs, *, app: str) -> None:
+    """Show the types of an app with their rules."""
+    description = graphs.describe(app_of(graphs, app).app_id)
+    document = {
+        "app": description.app._asdict(),
+        "usage": description.usage._asdict(),
+        "types": [row._asdict() for row in description.types],
+    }
+    out.rows(
+        document,
+        "types",
+        {
+            "type": "type_key",
+            "kind": "kind",
+            "rule": lambda row: "" if row["rule"] is None else json.dumps(row["rule"]),
+        },
+        fields=TypeDescription._fields,
         empty=f"{app} has no types yet",
     )
 
@@ -489,7 +546,7 @@ def _change(change: GraphChange) -> dict[str, Any]:
 
 
 SECTIONS: Final[Sections] = (
-    ("Apps", ("register", "list", "type", "types", "limits", "stats")),
+    ("Apps", ("register", "list", "type", "types", "rule", "describe", "limits", "stats")),
     ("Write a graph", ("insert",)),
     ("Read it, now or in the past", ("query", "history", "trace", "feed")),
     ("Find by value", ("find", "top")),
@@ -526,6 +583,8 @@ for _each in (
     list_apps,
     add_type,
     types,
+    set_rule,
+    describe,
     limits,
     stats,
     insert,

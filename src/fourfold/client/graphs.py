@@ -21,6 +21,7 @@ from fourfold.models.graphs.feed import FeedFilter
 from fourfold.models.graphs.records import (
     Aggregate,
     App,
+    AppDescription,
     ApplyResult,
     At,
     Attr,
@@ -42,9 +43,11 @@ from fourfold.models.graphs.records import (
     TraverseHit,
     TraverseResult,
     Type,
+    TypeDescription,
     Usage,
     ValueRow,
 )
+from fourfold.models.graphs.rules import parse_rule
 from fourfold.models.graphs.traversal import check_direction
 from fourfold.wire import graphs as wire
 
@@ -114,6 +117,19 @@ class GraphCalls:
         body = msgspec.json.encode({"kind": kind, "type_key": type_key})
         operation = f"register a type of {slug!r}"
         return Call("POST", self._app(slug, "/types"), operation, _JSON, {}, body)
+
+    def set_rule(
+        self, slug: str, kind: Kind, type_key: str, rule: Mapping[str, Any] | None
+    ) -> Call:
+        """Build the request that sets or removes the rule of a type, checked as locally."""
+        checked = None if rule is None else parse_rule(kind, rule)
+        body = msgspec.json.encode({"kind": kind, "type_key": type_key, "rule": checked})
+        operation = f"set a rule of {slug!r}"
+        return Call("POST", self._app(slug, "/rules"), operation, _JSON, {}, body)
+
+    def describe(self, slug: str) -> Call:
+        """Build the request for the types of an app and their rules."""
+        return Call("GET", self._app(slug, "/description"), f"describe {slug!r}", {}, {})
 
     def apply(self, slug: str, envelope: Mapping[str, Any], key: str) -> Call:
         """Build the request that applies an envelope, checked as a local store does."""
@@ -353,6 +369,12 @@ def to_usage(record: wire.AppInfo) -> Usage:
 def to_type(record: wire.TypeInfo) -> Type:
     """Return a type."""
     return Type(record.id, record.kind, record.type_key)
+
+
+def to_description(record: wire.DescriptionInfo) -> AppDescription:
+    """Return an app with its types and their rules."""
+    types = tuple(TypeDescription(*msgspec.structs.astuple(row)) for row in record.types)
+    return AppDescription(to_app(record.app), to_usage(record.app), types)
 
 
 def to_row(record: wire.ObjectRow) -> Row:

@@ -20,6 +20,7 @@ from fourfold.wire.graphs import (
     AppPage,
     AttrRow,
     ChangesEvent,
+    DescriptionInfo,
     EdgeRow,
     NeighboursInfo,
     ObjectPage,
@@ -105,9 +106,8 @@ async def app_page(visit: Visit, query: AppPageQuery) -> dict[str, Any]:
     """Show the types of an app, and its objects with their names."""
     path = f"/v1/apps/{query.app}"
     at = format_at(visit.at)
-    info, types, page = await asyncio.gather(
-        visit.api.get(path, AppInfo),
-        read_types(visit, query.app),
+    described, page = await asyncio.gather(
+        visit.api.get(f"{path}/description", DescriptionInfo),
         visit.api.get(
             *(f"{path}/objects", ObjectPage),
             kind="parent",
@@ -117,6 +117,8 @@ async def app_page(visit: Visit, query: AppPageQuery) -> dict[str, Any]:
             limit=PAGE_ROWS,
         ),
     )
+    info = described.app
+    types: Types = {row.id: (row.kind, row.type_key) for row in described.types}
     reader = ObjectReader(visit, query.app, types)
     arounds, log = await asyncio.gather(
         reader.many((row.object_id for row in page.items), str(page.seq)),
@@ -140,7 +142,8 @@ async def app_page(visit: Visit, query: AppPageQuery) -> dict[str, Any]:
         "first_at_ms": values.to_ms(_time(log[0][1][0])) if log else None,
         "last_at_ms": values.to_ms(_time(log[-1][1][0])) if log else None,
         "types": [
-            {"id": number, "kind": kind, "name": name} for number, (kind, name) in types.items()
+            {"id": row.id, "kind": row.kind, "name": row.type_key, "rule": row.rule}
+            for row in described.types
         ],
         "type": query.type,
         "cursor": query.cursor,

@@ -42,6 +42,8 @@ from fourfold.wire.graphs import (
     AppQuery,
     AppsQuery,
     AttrRow,
+    DescribedType,
+    DescriptionInfo,
     EdgeRow,
     EnvelopeInfo,
     EnvelopePage,
@@ -51,6 +53,7 @@ from fourfold.wire.graphs import (
     NeighboursQuery,
     NewAppQuery,
     NewEnvelope,
+    NewRule,
     NewType,
     ObjectHeaders,
     ObjectHistoryQuery,
@@ -145,6 +148,16 @@ class GraphRoutes:
         graphs = await self._graphs.get()
         info, created = await self._workers.write(_register_type, graphs, app, body)
         return Reply(info, 201 if created else 200)
+
+    async def set_rule(self, _request: Request, app: str, body: NewRule) -> Reply:
+        """Set or remove the rule of a type, and describe the app."""
+        graphs = await self._graphs.get()
+        return Reply(await self._workers.write(_set_rule, graphs, app, body))
+
+    async def describe_app(self, _request: Request, app: str) -> Reply:
+        """Return an app with its types and their rules."""
+        graphs = await self._graphs.get()
+        return Reply(await self._workers.run(_describe, graphs, app), is_large=True)
 
     # Objects
 
@@ -291,6 +304,20 @@ def _register_type(graphs: Graphs, slug: str, body: NewType) -> tuple[TypeInfo, 
         type_id = graphs.register_type(app_id, body.kind, body.type_key)
     info = TypeInfo(id=type_id, kind=body.kind, type_key=body.type_key)
     return info, type_id not in known
+
+
+def _set_rule(graphs: Graphs, slug: str, body: NewRule) -> DescriptionInfo:
+    rule = None if body.rule is None else msgspec.to_builtins(body.rule)
+    graphs.set_rule(graphs.app(slug).app_id, body.kind, body.type_key, rule)
+    return _describe(graphs, slug)
+
+
+def _describe(graphs: Graphs, slug: str) -> DescriptionInfo:
+    app = graphs.app(slug)
+    types = graphs.describe(app.app_id).types
+    return DescriptionInfo(
+        app=_app_info(graphs, app, None), types=[DescribedType(**row._asdict()) for row in types]
+    )
 
 
 def _envelope(app_id: int, body: NewEnvelope) -> dict[str, Any]:
@@ -523,6 +550,24 @@ _ROUTES: Final = (
         scope="write",
         body=NewType,
         ok={200: Ok("It exists.", TypeInfo), 201: Ok("It was created.", TypeInfo)},
+        errors=(NotFound,),
+    ),
+    graph_route(
+        *("POST", f"{APP}/rules", GraphRoutes.set_rule),
+        operation="set_rule",
+        summary="Set or remove what objects of a type must meet.",
+        scope="write",
+        body=NewRule,
+        ok={200: Ok("The app with its rules.", DescriptionInfo)},
+        errors=(NotFound, Refused),
+    ),
+    graph_route(
+        *("GET", f"{APP}/description", GraphRoutes.describe_app),
+        operation="describe_app",
+        no_past="rules have no log entries",
+        summary="Describe an app: its types, their rules, and its usage.",
+        scope="read",
+        ok={200: Ok("The app.", DescriptionInfo)},
         errors=(NotFound,),
     ),
     graph_route(

@@ -101,6 +101,62 @@ class NewType(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
     type_key: Name
 
 
+TypeKeys = Annotated[list[Name], Meta(min_length=1)]
+Cardinality = Annotated[int, Meta(ge=1, le=limits.INTEGER_MAX)]
+
+
+class RuleFields(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
+    """What objects of a type of attributes, edges or ratings must meet."""
+
+    on: Annotated[
+        TypeKeys | UnsetType,
+        Meta(description="Types of parents: where edges start, what others belong to."),
+    ] = UNSET
+    to: Annotated[
+        TypeKeys | UnsetType, Meta(description="Types of parents at which edges end.")
+    ] = UNSET
+    value: Annotated[
+        Literal["text", "number", "json", "blob"] | UnsetType,
+        Meta(description="Kind of the value of an attribute or a rating."),
+    ] = UNSET
+    unique: Annotated[
+        bool | UnsetType, Meta(description="No two attributes have the same value.")
+    ] = UNSET
+    required: Annotated[
+        bool | UnsetType, Meta(description="Every new parent has such an attribute.")
+    ] = UNSET
+    most: Annotated[
+        Cardinality | UnsetType, Meta(description="Maximum number at, or from, one parent.")
+    ] = UNSET
+    most_in: Annotated[
+        Cardinality | UnsetType, Meta(description="Maximum number of edges to one parent.")
+    ] = UNSET
+
+
+class NewRule(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
+    """The rule of a type; null removes it."""
+
+    kind: Literal["attr", "edge", "rating"]
+    type_key: Name
+    rule: RuleFields | None
+
+
+class DescribedType(Struct, kw_only=True, frozen=True):
+    """A type and its rule."""
+
+    id: Id
+    kind: Kind
+    type_key: str
+    rule: dict[str, Any] | None
+
+
+class DescriptionInfo(Struct, kw_only=True, frozen=True):
+    """An app with its types and their rules."""
+
+    app: AppInfo
+    types: list[DescribedType]
+
+
 # Objects: one Struct for each kind, with the fields of the model's records in their order
 
 

@@ -31,6 +31,7 @@ from fourfold.models.graphs.records import (
     ROWS,
     Aggregate,
     App,
+    AppDescription,
     ApplyResult,
     At,
     Direction,
@@ -271,6 +272,30 @@ class RemoteGraph(GraphContainer):
         validation.check_text(key, "type_key")
         call = self._calls.register_type(self.slug, validation.check_kind(kind), key)
         return graphs.parse(self._connection.send(call), wire.TypeInfo).id
+
+    def set_rule(self, kind: Kind, key: str, rule: Mapping[str, Any] | None) -> None:
+        """Set what objects of a type must meet, or remove it with None.
+
+        `graph.set_rule("edge", "works at", {"on": ["person"], "to": ["company"], "most": 1})`
+
+        Args:
+            kind: "attr", "edge" or "rating".
+            key: The key of the type.
+            rule: Any of "on", "to", "value", "unique", "required", "most" and "most_in".
+
+        Raises:
+            InvalidInput: It is not a rule of this kind.
+            NotFound: The app has no such type, or no type that the rule names.
+            Refused: An object breaks the rule.
+        """
+        validation.check_text(key, "type_key")
+        call = self._calls.set_rule(self.slug, validation.check_kind(kind), key, rule)
+        graphs.parse(self._connection.send(call), wire.DescriptionInfo)
+
+    def describe(self) -> AppDescription:
+        """Return the app with its types, their rules, and its usage."""
+        response = self._connection.send(self._calls.describe(self.slug))
+        return graphs.to_description(graphs.parse(response, wire.DescriptionInfo))
 
     # Writing
 

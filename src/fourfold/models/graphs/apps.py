@@ -301,5 +301,6 @@ _GLOBALS: dict[str, frozenset[str]] = {
     "edge_past": _INTERVAL | {"to_seq"},
     "value_now": _VALUE,
     "value_past": _VALUE | {"to_seq"},
+    "type_rule": frozenset({"app_id", "type_id", "rule"}),
     "derived_cache": frozenset({"owner", "cache_key", "value", "source_global_seq", "updated_at"}),
 }

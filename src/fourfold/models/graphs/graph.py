@@ -19,6 +19,7 @@ from fourfold.models.graphs.records import (
     ROWS,
     Aggregate,
     App,
+    AppDescription,
     ApplyResult,
     At,
     Direction,
@@ -82,6 +83,27 @@ class Graph:
     def register_type(self, kind: Kind, key: str) -> int:
         """Return the id of a type, registering it on first use."""
         return self.graphs.register_type(self.app_id, kind, key)
+
+    def set_rule(self, kind: Kind, key: str, rule: Mapping[str, Any] | None) -> None:
+        """Set what objects of a type must meet, or remove it with None.
+
+        `graph.set_rule("edge", "works at", {"on": ["person"], "to": ["company"], "most": 1})`
+
+        Args:
+            kind: "attr", "edge" or "rating".
+            key: The key of the type.
+            rule: Any of "on", "to", "value", "unique", "required", "most" and "most_in".
+
+        Raises:
+            InvalidInput: It is not a rule of this kind.
+            NotFound: The app has no such type, or no type that the rule names.
+            Refused: An object breaks the rule.
+        """
+        self.graphs.set_rule(self.app_id, kind, key, rule)
+
+    def describe(self) -> AppDescription:
+        """Return the app with its types, their rules, and its usage."""
+        return self.graphs.describe(self.app_id)
 
     def insert(
         self,

@@ -35,14 +35,18 @@ from fourfold.models.graphs.reader import Reader
 from fourfold.models.graphs.records import (
     SYSTEM_APP,
     App,
+    AppDescription,
     ApplyResult,
     Kind,
     Type,
+    TypeDescription,
     Usage,
 )
 from fourfold.models.graphs.registers import Registers
+from fourfold.models.graphs.rules import rules_by_type
 from fourfold.models.graphs.selections import Selections
 from fourfold.models.graphs.statements import SQL, statements_of
+from fourfold.models.graphs.sync import parking
 from fourfold.models.graphs.sync.exchange import Exchange
 from fourfold.models.graphs.writer import GraphTransaction
 from fourfold.models.handle_mapping import HandleMapping
@@ -236,12 +240,65 @@ class Graphs(HandleMapping[int | str, Graph], Selections, Registers, Exchange, M
         """Create the missing tables and indexes of an app."""
         self.with_transaction(lambda handle: self._apps.ensure_tables(handle.txn, app_id))
 
-    def upgrade_app(self, app_id: int, steps: Sequence[Migration]) -> App:
-        """Migrate the tables of an app to the version of the last step, or change nothing."""
+    def upgrade_app(
+        self,
+        app_id: int,
+        steps: Sequence[Migration],
+        *,
+        rules: Iterable[tuple[Kind, str, Mapping[str, Any] | None]] = (),
+    ) -> App:
+        """Migrate the tables of an app to the version of the last step, or change nothing.
+
+        Args:
+            app_id: The app.
+            steps: All steps of the app, from version 2 on; those that ran are compared.
+            rules: Rules to set after the steps: the kind and the key of a type, and its rule or
+                None to remove it.
+        """
         self._refuse_if_unsound()
         with self.database.write() as txn:
-            now = GraphTransaction(txn, self._apps, self.node, None).now
-            return self._apps.upgrade(txn, app_id, steps, now)
+            handle = GraphTransaction(txn, self._apps, self.node, None)
+            app = self._apps.upgrade(txn, app_id, steps, handle.now)
+            changed = 0
+            for kind, type_key, rule in rules:
+                handle.set_rule(app_id, kind, type_key, rule)
+                changed += 1
+        if changed:
+            parking.apply_rules(self, app_id)
+        return app
+
+    def set_rule(
+        self, app_id: int, kind: Kind, type_key: str, rule: Mapping[str, Any] | None
+    ) -> None:
+        """Set what objects of a type must meet, or remove it with None.
+
+        Rows of peers that broke the rule before, and are not applied, are tried again.
+
+        Args:
+            app_id: The app.
+            kind: "attr", "edge" or "rating".
+            type_key: The key of the type.
+            rule: The fields of a `fourfold.models.graphs.rules.TypeRule`.
+
+        Raises:
+            InvalidInput: It is not a rule of this kind.
+            NotFound: The app has no such type, or no type that the rule names.
+            Refused: An object breaks the rule.
+        """
+        self.with_transaction(lambda handle: handle.set_rule(app_id, kind, type_key, rule))
+        parking.apply_rules(self, app_id)
+
+    def describe(self, app_id: int) -> AppDescription:
+        """Return an app with its types, their rules, and its usage."""
+        with self.database.read() as snapshot:
+            app = self._apps.app(snapshot, app_id)
+            usage = Usage._make(cast("Any", snapshot.one(SQL.usage, (app_id,))))
+            rules = rules_by_type(snapshot, app_id)
+            types = [
+                TypeDescription(*row, rules.get(row.id))
+                for row in self._apps.all_types(snapshot, app_id)
+            ]
+        return AppDescription(app, usage, tuple(types))
 
     def app(self, app: int | str, at: datetime | None = None) -> App:
         """Return an app by its id or slug.

@@ -26,6 +26,7 @@ _WHOLE = (
     "apps",
     "app_migrations",
     "app_usage",
+    "type_rule",
     "settings",
     "peers",
     "sync_domains",

@@ -7,7 +7,7 @@ object's first row.
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -279,6 +279,27 @@ class Type(NamedTuple):
     id: int
     kind: Kind
     type_key: str
+
+
+class TypeDescription(NamedTuple):
+    """A registered type with its rule."""
+
+    id: int
+    kind: Kind
+    type_key: str
+    rule: dict[str, Any] | None
+    """What its objects must meet, as JSON values; None without a rule."""
+
+
+class AppDescription(NamedTuple):
+    """An app with its types, their rules, and its usage."""
+
+    app: App
+    usage: Usage
+    types: tuple[TypeDescription, ...]
+
+    def _repr_html_(self) -> str:
+        return show_record(self)
 
 
 class Identity(NamedTuple):

@@ -32,6 +32,7 @@ from fourfold.models.graphs import intervals, validation
 from fourfold.models.graphs.apps import Apps
 from fourfold.models.graphs.database import GLOBAL_SEQ
 from fourfold.models.graphs.records import BITS, ROWS, SYSTEM_APP, Attr, Kind, Row, Usage
+from fourfold.models.graphs.rules import TypeRules, put_rule, read_rules
 from fourfold.models.graphs.statements import (
     REFERENCES,
     SQL,
@@ -279,6 +280,8 @@ class _Progress(msgspec.Struct):
     """The trace ids of envelopes that joined the transaction, by the number that they are under."""
     written: dict[tuple[int, int], _WrittenRows] = {}
     next_ids: dict[tuple[int, Kind], int] = {}
+    parents: list[tuple[int, range]] = []
+    """New parents of apps in which they must have some attributes."""
     fresh: dict[tuple[int, Kind], dict[int, int]] = {}
     """The flags of objects that this transaction made, as far as they are few."""
 
@@ -289,7 +292,13 @@ class _Progress(msgspec.Struct):
         }
         fresh = {key: dict(made) for key, made in self.fresh.items()}
         return _Progress(
-            self.seq, self.position, dict(self.traces), written, dict(self.next_ids), fresh
+            seq=self.seq,
+            position=self.position,
+            traces=dict(self.traces),
+            written=written,
+            next_ids=dict(self.next_ids),
+            parents=list(self.parents),
+            fresh=fresh,
         )
 
 
@@ -303,6 +312,7 @@ class GraphTransaction:
         self._apps = apps
         self._trace_id = trace_id
         self._progress = _Progress()
+        self._rules: dict[int, TypeRules | None] = {}
 
     @property
     def seq(self) -> int:
@@ -344,6 +354,7 @@ class GraphTransaction:
     def undo(self, mark: _Progress) -> None:
         """Forget what a step did that was rolled back."""
         self._progress = mark
+        self._rules.clear()
 
     def insert(self, app_id: int, kind: Kind, items: Iterable[Mapping[str, Any]]) -> list[int]:
         """Insert new objects, and return their ids in order.
@@ -515,8 +526,8 @@ class GraphTransaction:
     def insert_synced(
         self, app_id: int, kind: Kind, row: tuple[Any, ...], flags: int, size: int
     ) -> None:
-        """Insert a complete row of another node, which the caller has translated."""
-        self._add(app_id, kind, [row], flags, size)
+        """Insert a complete row of another node, which the caller has translated and checked."""
+        self._add(app_id, kind, [row], flags, size, is_own=False)
 
     def type_id(self, app_id: int, kind: Kind, type_key: str) -> int:
         """Return the id of a type, registering it if it is new."""
@@ -554,6 +565,9 @@ class GraphTransaction:
         Runs last before the commit.
         """
         progress, txn = self._progress, self.txn
+        for app_id, ids in progress.parents:
+            if (rules := self.rules(app_id)) is not None:
+                rules.check_required(txn, ids.start, ids.stop - 1)
         for (seq, app_id), done in progress.written.items():
             trace_id = self._trace_id or progress.traces.get(seq)
             params = (seq, app_id, done.kinds, done.flags, self.now, trace_id)
@@ -579,7 +593,16 @@ class GraphTransaction:
                     hint="Raise the limit of the app with `fourfold app limits`.",
                 )
 
-    def _add(self, app_id: int, kind: Kind, rows: list[Any], flags: int, size: int) -> None:
+    def _add(
+        self,
+        app_id: int,
+        kind: Kind,
+        rows: list[Any],
+        flags: int,
+        size: int,
+        *,
+        is_own: bool = True,
+    ) -> None:
         if not rows:
             return
         if len(rows) <= _ONE_STATEMENT_MAX:
@@ -587,9 +610,12 @@ class GraphTransaction:
             self.txn.execute(insert_statement(app_id, kind, len(rows)), params)
         else:
             self.txn.insert_many(table_of(app_id, kind), SHAPES[kind].columns, rows)
-        self._count(app_id, kind, range(rows[0][0], rows[-1][0] + 1), flags, size)
+        ids = range(rows[0][0], rows[-1][0] + 1)
+        self._count(app_id, kind, ids, flags, size, is_own=is_own)
 
-    def _count(self, app_id: int, kind: Kind, ids: range, flags: int, size: int) -> None:
+    def _count(
+        self, app_id: int, kind: Kind, ids: range, flags: int, size: int, *, is_own: bool = True
+    ) -> None:
         """Count rows that were just written, and derive what queries read from them.
 
         Every row comes through here, whether it was written on this node or on another.
@@ -606,6 +632,23 @@ class GraphTransaction:
         done.flags |= flags
         done.rows += rows
         done.bytes += size
+        if is_own and (rules := self.rules(app_id)) is not None:
+            rules.check(self.txn, kind, ids.start, ids.stop - 1)
+            if kind == "parent" and rules.has_required:
+                progress.parents.append((app_id, ids))
+
+    def rules(self, app_id: int) -> TypeRules | None:
+        """Return the rules of the types of an app, or None if it has none."""
+        if app_id not in self._rules:
+            self._rules[app_id] = read_rules(self.txn, self._apps, app_id)
+        return self._rules[app_id]
+
+    def set_rule(
+        self, app_id: int, kind: Kind, type_key: str, rule: Mapping[str, Any] | None
+    ) -> None:
+        """Set the rule of a type, or remove it with None; objects that exist must meet it."""
+        put_rule(self.txn, self._apps, app_id, (kind, type_key), rule)
+        self._rules.pop(app_id, None)
 
     def next_id(self, app_id: int, kind: Kind) -> int:
         """Return the id of the next object of a kind."""

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 _SQL = load_queries("fourfold.models.graphs.sync")
 _SYSTEM_SLUG: Final = "system"
-_VALUES: Final = ("value_text", "value_number", "value_blob", "value_json")
+VALUES: Final = ("value_text", "value_number", "value_blob", "value_json")
 VERSION_MAX: Final = 1 << 53
 """Greatest version of a row that arrives, so that updates can follow it."""
 
@@ -127,7 +127,7 @@ def columns_of(
 ) -> dict[str, Any]:
     """Return the columns of a row, as a caller would insert them."""
     columns: dict[str, Any] = {
-        **{name: value for name in _VALUES if (value := getattr(body, name)) is not None},
+        **{name: value for name in VALUES if (value := getattr(body, name)) is not None},
         **pointers,
         "type_id": type_id,
         "owner_identity": owner,

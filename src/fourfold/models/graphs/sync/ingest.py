@@ -19,6 +19,7 @@ from fourfold.errors import LimitExceeded, NotFound, Refused
 from fourfold.kernel import ReadTransaction, failpoints, load_queries
 from fourfold.models.graphs import fold, validation
 from fourfold.models.graphs.records import Kind
+from fourfold.models.graphs.rules import FIRST_POINTERS, REASON
 from fourfold.models.graphs.statements import SQL, statements_of
 from fourfold.models.graphs.sync import checks, incarnation, keys, log, refusals
 from fourfold.models.graphs.sync.checks import Checks, VerifiedEnvelope
@@ -231,6 +232,8 @@ class Import:
         """Objects that are applied in a domain, with their app and kind."""
         self._progress: dict[str, int] = {}
         self._parked: dict[tuple[str, bytes], int] = {}
+        self._type_keys: dict[bytes, str] = {}
+        """The types of objects that rows refer to."""
 
     def take(self, peer_id: int, verified: VerifiedEnvelope) -> _Acceptance:
         """Check an envelope, then write it.
@@ -270,6 +273,8 @@ class Import:
         fresh: dict[bytes, bool] = {}
         plans = []
         for row_id, body in zip(head.rows, parsed.rows, strict=True):
+            if body.object is None:
+                self._type_keys[row_id] = body.type
             plan = self._plan_row(head.domain, row_id, body, fresh)
             fresh[row_id] = plan.is_applied
             plans.append(plan)
@@ -310,6 +315,8 @@ class Import:
             fault = None if referent is None else checks.target_fault(body, kind, referent.body)
             if fault is not None:
                 return RowPlan(reason=fault)
+            if referent is not None:
+                self._type_keys[target] = referent.body.type
             if referent is None or referent.local_id is None or not referent.is_member:
                 missing = missing or target
             else:
@@ -318,7 +325,20 @@ class Import:
             referent = None if body.object in fresh else self._find(domain, body.object)
             if referent is None or referent.local_id is None or not referent.is_member:
                 missing = body.object
-        return RowPlan() if missing is None else RowPlan(missing=missing, reason="missing")
+        if missing is not None:
+            return RowPlan(missing=missing, reason="missing")
+        broken = self._broken_rule(body)
+        return RowPlan() if broken is None else RowPlan(reason=f"{REASON}{broken}")
+
+    def _broken_rule(self, body: RowBody) -> str | None:
+        """Return why a row, whose targets are here, breaks a rule of its type, or None."""
+        rules = self._handle.rules(self.checks.app_id(body.app))
+        if rules is None:
+            return None
+        ends = {name: self._type_keys[target] for name, target in checks.pointers_of(body)}
+        on = ends.get(FIRST_POINTERS[body.kind][0]) if body.kind in FIRST_POINTERS else None
+        values = {name: getattr(body, name) for name in checks.VALUES}
+        return rules.fault(body.kind, body.type, on, ends.get("dst_parent_id"), values)
 
     def _find(self, domain: str, row_id: bytes) -> Referent | None:
         return self._content.find_referent(domain, row_id)

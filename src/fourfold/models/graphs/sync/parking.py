@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from fourfold.errors import LimitExceeded
 from fourfold.kernel import load_queries
+from fourfold.models.graphs.rules import REASON
 from fourfold.models.graphs.sync.envelope import decode_row
 from fourfold.models.graphs.sync.ingest import Import
 from fourfold.models.graphs.writer import GraphTransaction
@@ -38,6 +39,33 @@ def apply_ready(graphs: Graphs) -> int:
         domain, app_id = str(found[0]), int(found[1])
         added += _apply_app(graphs, domain, app_id)
         blocked.append((domain, app_id))
+
+
+def apply_rules(graphs: Graphs, app_id: int) -> int:
+    """Apply rows of an app that broke a rule which changed; return how many rows were."""
+    added, place = 0, (b"", "")
+    while True:
+        written, place = graphs.with_transaction(partial(_apply_broken, graphs, app_id, place))
+        added += written
+        if not place[0]:
+            return added + (apply_ready(graphs) if added else 0)
+
+
+def _apply_broken(
+    graphs: Graphs, app_id: int, after: tuple[bytes, str], handle: GraphTransaction
+) -> tuple[int, tuple[bytes, str]]:
+    """Try the rows after a place; return how many were applied, and the last one or no row."""
+    work = Import(graphs, handle)
+    params = (app_id, *after, REASON, _SLICE_ROWS)
+    rows = [
+        (bytes(row_id), str(domain)) for row_id, domain in handle.txn.all(_SQL.broken_rules, params)
+    ]
+    written = sum(
+        _apply_row(work, handle, domain, row_id)
+        for row_id, domain in rows
+        if work.checks.accepts(domain, app_id)
+    )
+    return written, rows[-1] if rows else (b"", "")
 
 
 def _apply_app(graphs: Graphs, domain: str, app_id: int) -> int:

@@ -206,6 +206,12 @@ WHERE p.domain = ?1 AND w.app_id = ?2 AND r.local_id IS NOT NULL
   AND EXISTS (SELECT 1 FROM sync_member AS m WHERE m.domain = p.domain AND m.row_id = p.missing)
 ORDER BY p.row_id LIMIT ?3
 
+-- name: broken_rules
+-- Rows of the app ?1 after the row ?2 in the domain ?3 that are not applied because they broke a rule.
+SELECT p.row_id, p.domain FROM sync_parked AS p JOIN sync_row AS w ON w.row_id = p.row_id
+WHERE p.missing IS NULL AND substr(p.reason, 1, length(?4)) = ?4 AND w.app_id = ?1 AND (p.row_id, p.domain) > (?2, ?3)
+ORDER BY p.row_id, p.domain LIMIT ?5
+
 -- name: has_parked
 SELECT EXISTS (SELECT 1 FROM sync_parked WHERE missing IS NOT NULL)
 
