@@ -108,7 +108,7 @@ def test_values_are_of_their_kind_and_unique(people):
         )
 
 
-def test_required_attributes_are_checked_at_the_end_of_the_transaction(people):
+def test_required_attributes_are_checked_before_the_commit(people):
     app = people.app
     people.parent("company")
     app.set_rule("attr", "name", {"on": ["person"], "required": True, "most": 1})
@@ -252,7 +252,7 @@ def pair(tmp_path):
         node.graphs.database.close()
 
 
-def test_rows_of_peers_that_break_a_rule_wait_until_it_changes(pair):
+def test_rows_of_peers_that_break_rules_wait(pair):
     ann, bob = pair
     bob.graphs.set_rule(APP, "attr", "note attr", {"value": "text"})
     of = {"owner_identity": ann.me, "sync_flags": SHARED}
@@ -278,7 +278,7 @@ def query_of(kind):
     return Query(APP, kind)
 
 
-def test_ends_of_rows_of_peers_are_checked_when_they_are_here(pair):
+def test_ends_of_rows_of_peers_are_checked(pair):
     ann, bob = pair
     for node in pair:
         node.other = node.graphs.register_type(APP, "parent", "other")

@@ -131,7 +131,7 @@ CALLS = {
     "app list": ["my-store"],
     "app type": ["my-store", "notes", "parent", "note"],
     "app types": ["my-store", "notes"],
-    "app rule": ["my-store", "notes", "attr", "title", '{"value": "text"}'],
+    "app rule": ["bob", "notes", "rating", "stars", '{"value": "number"}'],
     "app describe": ["my-store", "notes"],
     "app limits": ["my-store", "notes", "--rows", "1000"],
     "app stats": ["my-store"],

@@ -50,6 +50,7 @@ from fourfold.models.graphs.records import (
 from fourfold.models.graphs.rules import parse_rule
 from fourfold.models.graphs.traversal import check_direction
 from fourfold.wire import graphs as wire
+from fourfold.wire.graph_patterns import MatchPage
 
 _JSON: Final = {"content-type": "application/json"}
 _EVENTS: Final = {"accept": "text/event-stream", "accept-encoding": "identity"}
@@ -407,7 +408,7 @@ def to_find_result(record: wire.ValuePage) -> FindResult:
     return FindResult(record.seq, rows, record.next_cursor)
 
 
-def to_match_result(record: wire.MatchPage) -> MatchResult:
+def to_match_result(record: MatchPage) -> MatchResult:
     """Return a page of matches."""
     rows = tuple(
         PatternMatch(

@@ -11,7 +11,8 @@ from fourfold.explorer.graph_paths import edge_of_drawing, placed_node
 from fourfold.explorer.graphs import ObjectReader, read_types
 from fourfold.explorer.links import format_at
 from fourfold.explorer.page import ExplorerPage, ExplorerQuery, Visit
-from fourfold.wire.graphs import EdgeRow, MatchPage, ObjectState, PatternRow
+from fourfold.wire.graph_patterns import MatchPage, PatternRow
+from fourfold.wire.graphs import EdgeRow, ObjectState
 
 MATCHES_SHOWN: Final = 50
 """Matches of a page."""

@@ -20,18 +20,15 @@ from fourfold.server.points import parse_at
 from fourfold.server.request import Reply, Request
 from fourfold.server.routes import Ok, Route, bind
 from fourfold.server.workers import Workers
+from fourfold.wire.graph_patterns import MatchPage, MatchPath, MatchPattern, PatternRow
 from fourfold.wire.graphs import (
     CountEdgesQuery,
     EdgeCount,
     EdgesQuery,
     ExistsInfo,
     ExistsQuery,
-    MatchPage,
-    MatchPath,
-    MatchPattern,
     PathInfo,
     PathQuery,
-    PatternRow,
     ReachedRow,
     TraverseInfo,
     TraverseQuery,

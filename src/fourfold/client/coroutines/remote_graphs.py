@@ -51,6 +51,7 @@ from fourfold.models.graphs.records import (
 )
 from fourfold.tabular import Rows
 from fourfold.wire import graphs as wire
+from fourfold.wire.graph_patterns import MatchPage
 
 
 @check_arguments()
@@ -599,7 +600,7 @@ class AsyncRemoteGraph(AsyncGraphContainer):
             "suppressed": suppressed,
         }
         response = await self._connection.send(self._calls.match(self.slug, request, at))
-        return graphs.to_match_result(graphs.parse(response, wire.MatchPage))
+        return graphs.to_match_result(graphs.parse(response, MatchPage))
 
     async def aggregate(
         self,

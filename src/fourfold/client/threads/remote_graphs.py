@@ -52,6 +52,7 @@ from fourfold.models.graphs.records import (
 )
 from fourfold.tabular import Rows
 from fourfold.wire import graphs as wire
+from fourfold.wire.graph_patterns import MatchPage
 
 
 @check_arguments()
@@ -600,7 +601,7 @@ class RemoteGraph(GraphContainer):
             "suppressed": suppressed,
         }
         response = self._connection.send(self._calls.match(self.slug, request, at))
-        return graphs.to_match_result(graphs.parse(response, wire.MatchPage))
+        return graphs.to_match_result(graphs.parse(response, MatchPage))
 
     def aggregate(
         self,

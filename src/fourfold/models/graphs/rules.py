@@ -6,9 +6,9 @@
 
 Rules are checked in the transaction that writes, after its rows are there; the attributes that a
 new object must have are checked at its end. Rows that arrive by sync are checked for what every
-node finds alike: the types of their ends, and the kind of their value. A row that breaks such a rule
-is stored and not applied. How many there are and whether a value is unique depends on what else
-has arrived, so sync does not check it.
+node finds alike: the types of their ends, and the kind of their value. A row that breaks such a
+rule is stored and not applied. How many there are and whether a value is unique depends on what
+else has arrived, so sync does not check it.
 """
 
 from __future__ import annotations
