@@ -38,10 +38,12 @@ UNUSED = (
     *("fourfold.objects.s3", "fourfold.testing.faulty_store"),
     # Verification, collection, bundles, and sessions that are only in memory.
     *("fourfold.models.streams.archive.verify", "fourfold.models.sessions.verify"),
+    *("fourfold.models.documents.verify", "fourfold.models.documents.file_verify"),
+    *("fourfold.models.graphs.verify", "fourfold.models.streams.verify"),
     *("fourfold.models.documents.gc.sweep", "fourfold.models.sessions.bundle"),
     "fourfold.models.sessions.memory_log",
     # Large parts of the standard library, for one message or for packages in ZIP files.
-    *("difflib", "html.entities", "zipfile"),
+    *("csv", "difflib", "html.entities", "zipfile"),
 )
 
 

@@ -8,7 +8,6 @@ JSON document. Progress bars and errors go to stderr, bars only on a terminal. C
 
 from __future__ import annotations
 
-import csv
 import json
 import os
 import shutil
@@ -101,6 +100,8 @@ class Output:
         """
         if self.format == "ndjson":
             return lambda record: self.text(json.dumps(record) + "\n")
+        import csv  # noqa: PLC0415 - few commands print rows
+
         writer = csv.writer(self._stdout, lineterminator="\n")
         writer.writerow(fields)
         return lambda record: writer.writerow([_csv_cell(record.get(name)) for name in fields])

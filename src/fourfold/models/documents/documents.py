@@ -14,9 +14,9 @@ from fourfold.arguments import check_arguments
 from fourfold.errors import InvalidInput, NotFound
 from fourfold.kernel import Database
 from fourfold.models.documents.ancestry import At, seq_of
-from fourfold.models.documents.file_verify import history_in, verify_file
 from fourfold.models.documents.gc.policy import GcPolicy
 from fourfold.models.documents.gc.records import GcReport
+from fourfold.models.documents.histories import history_in
 from fourfold.models.documents.model import MODEL
 from fourfold.models.documents.space import Space
 from fourfold.models.documents.timestamps import comparable, created_at, stored_time
@@ -102,6 +102,8 @@ class Documents:
 
     def verify(self) -> builtins.list[Problem]:
         """Check every space; return the problems found, each with its file."""
+        from fourfold.models.documents.file_verify import verify_file  # noqa: PLC0415 - rare
+
         return [
             msgspec.structs.replace(problem, file=str(self._path(did).relative_to(self._root)))
             for did in self

@@ -16,25 +16,17 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from fourfold.errors import ForeignFile, FourfoldError
+from fourfold.errors import FourfoldError
 from fourfold.kernel import Database, inspection, migrations
 from fourfold.kernel.transaction import SQL
-from fourfold.models.documents import HISTORIES, History, verify
-from fourfold.models.documents.history import HistoryReader
+from fourfold.models.documents import verify
+from fourfold.models.documents.histories import history_in
+from fourfold.models.documents.history import History, HistoryReader
 from fourfold.models.documents.problems import KeyRange, Rule, make_problem
 from fourfold.models.problem import Problem
 
 PAGES: Final = "pages"
 SCHEMA: Final = "schema"
-_BY_MODEL: Final = {kind.profile.name: kind for kind in HISTORIES.values()}
-
-
-def history_in(path: Path) -> History:
-    """Return the kind of history of the space in a file; raise if there is no space."""
-    model = inspection.model_of(path)
-    if model not in _BY_MODEL:
-        raise ForeignFile(f"{path}: holds {model!r} data, not documents")
-    return _BY_MODEL[model]
 
 
 def rules_of(history: History) -> tuple[Rule, ...]:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from fourfold.errors import InvalidInput
+from pathlib import Path
+from typing import Final
+
+from fourfold.errors import ForeignFile, InvalidInput
+from fourfold.kernel import inspection
 from fourfold.models.documents.facts.log import FACTS
 from fourfold.models.documents.history import History
 from fourfold.models.documents.revisions.log import REVISIONS
@@ -10,6 +14,15 @@ from fourfold.models.documents.revisions.log import REVISIONS
 HISTORIES: dict[str, History] = {kind.name: kind for kind in (REVISIONS, FACTS)}
 """Kinds of history by name."""
 DEFAULT_HISTORY = REVISIONS.name
+_BY_MODEL: Final = {kind.profile.name: kind for kind in HISTORIES.values()}
+
+
+def history_in(path: Path) -> History:
+    """Return the kind of history of the space in a file; raise if there is no space."""
+    model = inspection.model_of(path)
+    if model not in _BY_MODEL:
+        raise ForeignFile(f"{path}: holds {model!r} data, not documents")
+    return _BY_MODEL[model]
 
 
 def check_history(name: str | None) -> str | None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
+
 from fourfold.kernel import Database, Profile
-from fourfold.models.documents.file_verify import verify_file
 from fourfold.models.documents.histories import HISTORIES
 from fourfold.models.documents.publication import PUBLICATIONS
 from fourfold.models.documents.space import Space
 from fourfold.models.documents.validation import check_did
 from fourfold.models.model import FileKind, Location, Model, StoreContext
+from fourfold.models.problem import Problem
 from fourfold.settings import Settings
 
 _KINDS = tuple(
@@ -29,6 +32,12 @@ def _open(database: Database, kind: FileKind, context: StoreContext) -> Space:
     return Space(did, database, HISTORIES[kind.name], sql=context.sql)
 
 
+def _verify(path: Path) -> Iterator[Problem]:
+    from fourfold.models.documents.file_verify import verify_file  # noqa: PLC0415 - rare
+
+    return verify_file(path)
+
+
 def _configure(profile: Profile, settings: Settings) -> Profile:
     return profile.with_(page_size=settings.documents.page_size)
 
@@ -38,7 +47,7 @@ MODEL = Model(
     kinds=_KINDS,
     location=_LOCATION,
     open=_open,
-    verify=verify_file,
+    verify=_verify,
     configure=_configure,
     id_column="space",
     tables="fourfold.query.documents.tables",

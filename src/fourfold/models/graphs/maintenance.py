@@ -15,7 +15,6 @@ from typing import Final
 from fourfold.errors import CapabilityDenied, CorruptData, InvalidInput
 from fourfold.kernel import Checkpoint, Database, Health, MetricsReading, Sidecar
 from fourfold.models.graphs import validation
-from fourfold.models.graphs.verify import problems
 from fourfold.models.problem import Problem, to_problems
 
 DIAGNOSTICS: Final = "diagnostics"
@@ -76,6 +75,8 @@ class Maintenance:
 
     def verify(self) -> builtins.list[Problem]:
         """Check the rows, their order and their references; return the problems found."""
+        from fourfold.models.graphs.verify import problems  # noqa: PLC0415 - rare
+
         with self.database.read_in_background() as snapshot:
             messages = problems(snapshot, str(self.database.path), self.node)
         return to_problems(messages)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import partial
 
 from fourfold.kernel import Database
-from fourfold.models.graphs import verify
 from fourfold.models.graphs.database import GLOBAL_SEQ, MIGRATIONS, PROFILE
 from fourfold.models.graphs.graphs import Graphs
 from fourfold.models.graphs.publication import PUBLICATION
@@ -26,9 +25,17 @@ def _open(database: Database, _kind: FileKind, context: StoreContext) -> Graphs:
 
 
 def _verify(database: Database) -> list[Problem]:
+    from fourfold.models.graphs import verify  # noqa: PLC0415 - rare
+
     with database.read(deadline_s=float("inf")) as snapshot:
         messages = verify.problems(snapshot, str(database.path), database.identity())
     return to_problems(messages)
+
+
+def _is_dangling(problem: Problem) -> bool:
+    from fourfold.models.graphs import verify  # noqa: PLC0415 - rare
+
+    return verify.is_dangling(problem)
 
 
 MODEL = Model(
@@ -37,7 +44,7 @@ MODEL = Model(
     location=Location("graphs", "backend.db"),
     open=_open,
     verify=partial(verify_file, kind=_KIND, check=_verify),
-    is_harmless=verify.is_dangling,
+    is_harmless=_is_dangling,
     tables="fourfold.query.graphs.tables",
     pipeline="fourfold.pipeline.graphs",
 )

@@ -83,7 +83,6 @@ from fourfold.models.streams.stream import Stream
 from fourfold.models.streams.subscriptions import Subscriptions
 from fourfold.models.streams.touch import Touches
 from fourfold.models.streams.validation import Offset
-from fourfold.models.streams.verify import problems
 from fourfold.models.streams.writer import SQL, Fork, ForkPoint, StreamClock, StreamOptions
 
 if TYPE_CHECKING:
@@ -130,9 +129,7 @@ class Streams(HandleMapping[str, Stream]):
         self.publish_on_write = publish_on_write
         """Publishes a changed stream before the call returns; None when writes do not wait."""
         self.unpublished = unpublished
-        """Returns the errors of streams that could not be published, by name; None without an
-        archive.
-        """
+        """Returns why streams could not be published, by name; None without an archive."""
         self._open_archive = open_archive
         self.notifier = Notifier()
         self.sweep_failure: FourfoldError | None = None
@@ -808,6 +805,8 @@ class Streams(HandleMapping[str, Stream]):
 
     def verify(self) -> builtins.list[Problem]:
         """Check the streams, their records and the archive; return the problems found."""
+        from fourfold.models.streams.verify import problems  # noqa: PLC0415 - rare
+
         with self.database.read_in_background() as snapshot:
             return to_problems(problems(snapshot))
 

@@ -13,7 +13,8 @@ from typing import Final
 from fourfold import limits
 from fourfold.errors import FourfoldError
 from fourfold.models.documents import verify
-from fourfold.models.documents.file_verify import history_in, opened, rules_of, verify_file
+from fourfold.models.documents.file_verify import opened, rules_of, verify_file
+from fourfold.models.documents.histories import history_in
 from fourfold.pipeline.store_files import StoreFile
 from fourfold.pipeline.verify_tasks import Unit, Verifier, VerifyProblem
 
