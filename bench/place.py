@@ -29,7 +29,8 @@ def alone() -> Iterator[None]:
 
 def newest_result(name: str) -> Path:
     """The newest result of the benchmark `name`: its file carries the date."""
-    found = max(RESULTS.glob(f"{name}-*.json"), default=None)
+    # Not those of a part, such as `streams-rules`.
+    found = max(RESULTS.glob(f"{name}-[0-9]*.json"), default=None)
     if found is None:
         raise click.ClickException(f"bench/results holds no result of {name} yet: run it first")
     return found

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import click
 import pytest
-from bench import rounds
+from bench import place, rounds
 
 
 class Kept(NamedTuple):
@@ -64,3 +65,13 @@ def test_rounds_end_when_patience_does():
 def test_a_child_that_fails_says_why():
     with pytest.raises(RuntimeError, match=r"it: .*No module named"):
         rounds.in_child("bench.nothing_of_that_name", {}, "it", dict)
+
+
+def test_newest_result_is_not_one_of_a_part(tmp_path, monkeypatch):
+    monkeypatch.setattr(place, "RESULTS", tmp_path)
+    for name in ("streams-2026-11-15", "streams-2026-11-16", "streams-rules-2026-11-16"):
+        (tmp_path / f"{name}.json").touch()
+    assert place.newest_result("streams").name == "streams-2026-11-16.json"
+    assert place.newest_result("streams-rules").name == "streams-rules-2026-11-16.json"
+    with pytest.raises(click.ClickException):
+        place.newest_result("graphs")
