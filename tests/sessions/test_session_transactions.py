@@ -403,6 +403,20 @@ def test_collection_may_pause_after_each_slice(sessions, monkeypatch):
     assert max(blocks) == 10
 
 
+def test_page_of_events_may_pause_after_each_event(sessions, monkeypatch):
+    sessions.create_session({"id": "s"})
+    sessions.append_events("s", [{"type": "a/b"}] * 24)
+    steps = []
+
+    @contextmanager
+    def counted():
+        yield lambda: steps.append(1)
+
+    monkeypatch.setattr(sessions.log, "paced", counted)
+    assert len(sessions.events_since("s", limit=20)) == 20
+    assert len(steps) == 20
+
+
 def positions(sessions):
     with sessions.log.audit() as audit:
         return [row[0] for key, *_ in audit.sessions() for row in audit.events(key)]

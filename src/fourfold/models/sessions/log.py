@@ -430,8 +430,11 @@ class Log(Protocol):
         """Open one consistent state of the log."""
         ...
 
-    def paced(self) -> AbstractContextManager[object]:
-        """Pause after a block that reads a page or writes a slice, while others write."""
+    def paced(self) -> AbstractContextManager[Callable[[], None]]:
+        """Pause after a block that reads a page or writes a slice, while others write.
+
+        The block may call the function that it receives between its steps, and pauses there too.
+        """
         ...
 
     def transact(self, work: Callable[[LogWriter], T], size: int = 0) -> T:

@@ -530,9 +530,9 @@ class MemoryLog:
             self.check_open()
             yield MemoryLogReader(self.tables)
 
-    def paced(self) -> AbstractContextManager[object]:
+    def paced(self) -> AbstractContextManager[Callable[[], None]]:
         """Pause after a block that reads a page or writes a slice, while others write."""
-        return nullcontext()
+        return nullcontext(lambda: None)
 
     def transact(self, work: Callable[[LogWriter], T], size: int = 0) -> T:
         """Run `work` in a transaction that other callers may share; return its result after the

@@ -593,11 +593,15 @@ class Sessions(HandleMapping[str, Session], LeaseCalls, RetentionCalls, SearchCa
         last = _ALL if until is None else check_count(until, "until")
         rows_max = _ALL if limit is None else check_count(limit, "limit", least=1)
         check_session_id(sid)
-        with self.log.paced():
+        with self.log.paced() as end_step:
             with self.log.read() as reading:
                 row = existing(reading, sid)
                 rows = reading.events(row.key, after, last, rows_max)
-            return Rows([event_of(sid, row) for row in rows], Event)
+            events = []
+            for stored in rows:
+                events.append(event_of(sid, stored))
+                end_step()
+            return Rows(events, Event)
 
     def events_of_key(self, sid: str, key: str) -> builtins.list[Event]:
         """Return the events that the request with this idempotency key appended, if any."""

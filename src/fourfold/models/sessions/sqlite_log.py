@@ -463,7 +463,7 @@ class SqliteLog:
         with self.database.read() as snapshot:
             yield SqliteLogReader(snapshot)
 
-    def paced(self) -> AbstractContextManager[object]:
+    def paced(self) -> AbstractContextManager[Callable[[], None]]:
         """Pause after a block that reads a page or writes a slice, while others write."""
         return self.database.paced()
 
