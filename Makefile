@@ -4,6 +4,7 @@
 #   make test       the default suite     make test-spark what runs on Spark
 #   make test-all   everything, slow suites too
 #   make bench      measure against C     make generate   docs and code from the source
+#   make docs       the documentation as a site in build/site
 #   make clean      remove what was installed
 
 PYTHON ?= python3
@@ -15,7 +16,7 @@ WORKERS ?= 3
 # Suites start thousands of Python processes: each would compile all of its modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-spark test-crash test-slow test-all test-spark-4.2 check format generate bench bench-documents bench-graphs bench-sessions bench-pipeline bench-streams bench-isolation bench-face bench-large bench-ask requirements clean install
+.PHONY: demo test test-spark test-crash test-slow test-all test-spark-4.2 check format generate docs fuzz bench bench-documents bench-graphs bench-sessions bench-pipeline bench-streams bench-isolation bench-face bench-large bench-ask requirements clean install
 
 install: $(READY)
 
@@ -77,6 +78,20 @@ format: $(READY)
 generate: $(READY)
 	$(BIN)/python scripts/generate_client.py
 	$(BIN)/python docs/generate.py
+	$(BIN)/python docs/drawings.py
+
+# The documentation as a site in build/site, with search and the API. Its tools have an environment of their own, which
+# also sees the packages of the other one.
+DOCS_VENV := .venv-docs
+docs: $(READY)
+	test -x $(DOCS_VENV)/bin/python || $(PYTHON) -m venv $(DOCS_VENV)
+	$(DOCS_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/docs.txt
+	$(BIN)/python -c 'import site, sys; print("\n".join(path for path in sys.path if path.endswith("site-packages")))' \
+	  > "$$($(DOCS_VENV)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/rest.pth"
+	PYTHONPATH=src NO_MKDOCS_2_WARNING=1 $(DOCS_VENV)/bin/python -m mkdocs build --quiet
+
+fuzz: $(READY)
+	$(BIN)/python -m bench.reliability fuzz
 
 bench: $(READY)
 	$(BIN)/python -m bench.kernel
@@ -113,7 +128,7 @@ bench-pipeline: $(READY)
 	$(BIN)/python -m bench.pipeline
 
 # Pin again: `uv` resolves for every platform and Python version that we support. core.txt is the library alone, for
-# deployment; dev.txt is everything, for development.
+# deployment; dev.txt is everything, for development; docs.txt builds the site.
 COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
   --no-emit-find-links --no-annotate --custom-compile-command "make requirements" pyproject.toml
 
@@ -121,6 +136,7 @@ requirements: $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
 	$(COMPILE) -o requirements/core.txt
 	$(COMPILE) --extra dev --extra spark -o requirements/dev.txt
+	$(COMPILE) --extra docs -o requirements/docs.txt
 
 clean:
-	rm -rf $(VENV) $(OLD_SPARK) .mypy_cache .ruff_cache .pytest_cache .hypothesis bench/.build
+	rm -rf $(VENV) $(OLD_SPARK) $(DOCS_VENV) build .mypy_cache .ruff_cache .pytest_cache .hypothesis bench/.build

@@ -291,13 +291,13 @@ def test_damaged_backup_is_refused(published, data, sealed):
         if sealed and path.name != "backup.json":
             seal_backup(backup)
         if accepted("backups", lambda: restore(backup, root)):
-            accepted("stores from backups", lambda: open_and_read(root))
+            accepted("stores from backups", lambda: open_and_read(root, published / "objects"))
         else:
             assert not list(root.rglob("*.sqlite"))
 
 
-def open_and_read(root):
-    with fourfold.open(root) as store:
+def open_and_read(root, objects):
+    with fourfold.open(root, settings={"objects.url": str(objects)}) as store:
         store.verify()
         store.space(DID).read("a")
         list(store.streams.open("logs").read().records)
@@ -308,3 +308,16 @@ def test_damaged_companion_is_refused(published, data):
     [companion] = [path for path in files_of(published / "objects") if is_zipfile(path)]
     content = data.draw(damaged(companion.read_bytes()))
     accepted("companions", lambda: read_directory(io.BytesIO(content), "companion"))
+
+
+def test_undamaged_files_are_accepted(published, tmp_path):
+    with closing(Sessions()) as sessions:
+        (tmp_path / "bundle").write_bytes(BUNDLE)
+        assert sessions.import_bundle(tmp_path / "bundle").sessions > 1
+    with fourfold.open(":memory:") as store:
+        assert bundle.replay(store.space(DID), EXPORT.splitlines(keepends=True)).blobs == 1
+    graphs, peer = open_graphs(tmp_path)
+    assert graphs.ingest_package(peer, PACKAGE).accepted == 3
+    graphs.database.close()
+    restore(published / "backup", tmp_path / "restored")
+    open_and_read(tmp_path / "restored", published / "objects")
