@@ -132,6 +132,20 @@ class SessionSettings(Struct, frozen=True):
             "NORMAL: faster, but a power failure may lose the last events."
         ),
     ] = "FULL"
+    otlp_url: Annotated[
+        str,
+        _describe(
+            "Receiver of OpenTelemetry traces (OTLP over HTTP) of turns that end while a server "
+            "runs, such as http://localhost:4318. none: no traces."
+        ),
+    ] = "none"
+    otlp_content: Annotated[
+        Literal["on", "off"], _describe("on: traces have messages, results and errors.")
+    ] = "off"
+    otlp_headers: Annotated[
+        str,
+        _describe("Headers of requests with traces: name=value,name=value. none: no headers."),
+    ] = "none"
 
 
 class ObjectSettings(Struct, frozen=True):

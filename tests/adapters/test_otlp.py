@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import json
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
-    ExportTraceServiceRequest,
-    ExportTraceServiceResponse,
-)
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
+from otlp_receiver import Receiver
 from served_streams import Served
 
 import fourfold
@@ -22,59 +17,6 @@ from fourfold.models.sessions.runtime import Final, Question, Runtime
 from fourfold.retry import Retries
 
 SECRET = "the secret of the fold"
-
-
-class Receiver:
-    """An OTLP receiver that keeps what it is sent, and answers with the given statuses first."""
-
-    def __init__(self):
-        self.bodies, self.headers, self.paths = [], [], []
-        self.statuses = []
-        self.rejected = 0
-        receiver = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self):
-                body = self.rfile.read(int(self.headers["content-length"]))
-                status = receiver.statuses.pop(0) if receiver.statuses else 200
-                answer = ExportTraceServiceResponse()
-                if status == 200:
-                    receiver.bodies.append(body)
-                    receiver.headers.append(dict(self.headers))
-                    receiver.paths.append(self.path)
-                    answer.partial_success.rejected_spans = receiver.rejected
-                data = answer.SerializeToString()
-                self.send_response(status)
-                self.send_header("content-length", str(len(data)))
-                self.end_headers()
-                self.wfile.write(data)
-
-            def log_message(self, *_arguments):
-                pass
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
-        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
-        self._thread.start()
-
-    def spans(self):
-        """Return all received spans, checked for what OTLP demands of every one."""
-        spans = []
-        for body in self.bodies:
-            request = ExportTraceServiceRequest.FromString(body)
-            for resource in request.resource_spans:
-                for scope in resource.scope_spans:
-                    assert scope.scope.name == "fourfold"
-                    spans += scope.spans
-        for span in spans:
-            assert (len(span.trace_id), len(span.span_id)) == (16, 8)
-            assert 0 < span.start_time_unix_nano <= span.end_time_unix_nano
-        return spans
-
-    def stop(self):
-        self._server.shutdown()
-        self._thread.join()
-        self._server.server_close()
 
 
 @pytest.fixture

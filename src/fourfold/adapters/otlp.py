@@ -52,10 +52,13 @@ except ImportError as error:
 
 MODEL_CALLS: Final = ("model",)
 """Names of calls that are calls of the model, by default."""
-_SPANS_MAX: Final = 512
+SPANS_MAX: Final = 512
 """Spans of one request."""
+_STARTS_MAX: Final = 16
+"""Turns of a session that started and have not ended, of which one is running."""
 _TIMEOUT_S: Final = 30.0
 _RETRIES: Final = Retries(most=4, pause_s=0.5, pause_max_s=8.0)
+_NO_RETRIES: Final = Retries(most=0)
 _RETRYABLE: Final = frozenset({429, 502, 503, 504})
 _UNENDED: Final = frozenset({"running", "suspended"})
 _TOKENS: Final = {
@@ -100,8 +103,8 @@ def export_traces(
         ServerUnreachable: There is no response, also after retries.
         BadAnswer: The receiver refused the request, or some of its spans.
     """
-    endpoint = _endpoint(url)
-    exporter = _Turns(sessions, sid, content=content, model_calls=frozenset(model_calls))
+    endpoint = endpoint_of(url)
+    exporter = SessionTraces(sessions, sid, content=content, model_calls=frozenset(model_calls))
     turns = spans = 0
     batch: list[Span] = []
     for event in exporter.ends(after):
@@ -109,11 +112,11 @@ def export_traces(
         for span in exporter.spans(event):
             spans += 1
             batch.append(span)
-            if len(batch) == _SPANS_MAX:
-                _send(endpoint, batch, service, headers or {})
+            if len(batch) == SPANS_MAX:
+                send(endpoint, batch, service, headers or {}, _RETRIES)
                 batch = []
     if batch:
-        _send(endpoint, batch, service, headers or {})
+        send(endpoint, batch, service, headers or {}, _RETRIES)
     return TraceReport(turns, spans, exporter.last_event)
 
 
@@ -131,7 +134,7 @@ def _digest(*parts: str | int) -> bytes:
     return hashlib.sha256(json.dumps(["fourfold", *parts]).encode()).digest()
 
 
-class _Turns:
+class SessionTraces:
     """The ended turns of a session as spans. Only the events of one page are in memory."""
 
     def __init__(
@@ -161,6 +164,20 @@ class _Turns:
             if turn_id not in seen and not self._has_ended(turn_id, after):
                 yield event
             seen.add(turn_id)
+
+    def spans_of_event(self, event: Event) -> Iterator[Span]:
+        """Yield the spans of a turn if this event ended it. Events come in order."""
+        turn_id = event.entity_id
+        if turn_id is None:
+            return
+        if event.type == "turn/started":
+            self._starts[turn_id] = event.id
+            if len(self._starts) > _STARTS_MAX:
+                del self._starts[min(self._starts)]
+        elif event.type == "turn/put" and event.data["turn"].get("status") not in _UNENDED:
+            self._fields = self._sessions.current_view(self._sid).session or {}
+            if not self._has_ended(turn_id, event.id - 1):
+                yield from self.spans(event)
 
     def _has_ended(self, turn_id: int, at: int) -> bool:
         """Return True if a turn had ended at an event: its trace is complete."""
@@ -321,7 +338,8 @@ def _put(span: Span, name: str, value: Any) -> None:
     span.attributes.append(KeyValue(key=name, value=wrapped))
 
 
-def _endpoint(url: str) -> str:
+def endpoint_of(url: str) -> str:
+    """Return the URL to which spans are sent; raise InvalidInput for another scheme."""
     parts = urlsplit(url)
     if parts.scheme not in {"http", "https"} or not parts.netloc:
         raise InvalidInput(
@@ -334,8 +352,14 @@ def _endpoint(url: str) -> str:
     return parts._replace(path=path, fragment="").geturl()
 
 
-def _send(url: str, spans: list[Span], service: str, headers: Mapping[str, str]) -> None:
-    """Send spans in one request, and repeat it if the receiver is busy."""
+def send(
+    url: str,
+    spans: Collection[Span],
+    service: str,
+    headers: Mapping[str, str],
+    retries: Retries | None = None,
+) -> None:
+    """Send spans in one request; raise BadAnswer if the receiver refuses some."""
     message = ExportTraceServiceRequest()
     resource = message.resource_spans.add()
     resource.resource.attributes.append(
@@ -345,7 +369,7 @@ def _send(url: str, spans: list[Span], service: str, headers: Mapping[str, str])
     scope.scope.name, scope.scope.version = "fourfold", __version__
     scope.spans.extend(spans)
     body = message.SerializeToString()
-    answer = _RETRIES.run(lambda: _post(url, body, headers))
+    answer = (retries or _NO_RETRIES).run(lambda: _post(url, body, headers))
     response = ExportTraceServiceResponse()
     try:
         response.ParseFromString(answer)

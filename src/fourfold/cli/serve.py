@@ -218,7 +218,7 @@ def command(
         access = stack.enter_context(Access(root, require_key=required))
         pool = workers.Workers()
         _start_sync(store, stack, sync_key, sync_access)
-        stack.enter_context(SessionUpkeep(store))
+        _start_session_work(store, stack)
         run.serve(
             *(store.streams, access),
             host=endpoint.host,
@@ -311,6 +311,23 @@ def _start_sync(store: Store, stack: ExitStack, key: Path | None, access: Path |
         from fourfold.cli.app_sync_http import running  # noqa: PLC0415 - most servers do not sync
 
         stack.enter_context(running(store.graphs, (), access, key))
+
+
+def _start_session_work(store: Store, stack: ExitStack) -> None:
+    """Index new events, and send traces if a receiver is set, until the stack ends."""
+    stack.enter_context(SessionUpkeep(store))
+    settings = store.settings.sessions
+    if settings.otlp_url == "none":
+        return
+    from fourfold.adapters import otlp_exporter  # noqa: PLC0415 - an extra
+
+    sessions, headers = store.sessions, settings.otlp_headers
+    exporter = otlp_exporter.TraceExporter(
+        *(sessions, settings.otlp_url, store.root / "sessions" / "traces.json"),
+        content=settings.otlp_content == "on",
+        headers=None if headers == "none" else otlp_exporter.parse_headers(headers),
+    )
+    stack.enter_context(exporter)
 
 
 def _start_publishing(out: Output, store: Store, stack: ExitStack) -> ServerPublisher:
