@@ -39,6 +39,7 @@
     │   ├── Closed                      the handle is closed, or belongs to a parent process
     │   ├── SequenceRegression          a restore would reuse sequence numbers
     │   ├── LimitExceeded               the app has reached its limit: raise it
+    │   ├── RuleBroken                  the write breaks a rule of a type: nothing was written
     │   ├── PackageRefused              a sync package cannot be applied; nothing was imported
     │   │   ├── PackageTampered         its signature is invalid: request it again
     │   │   ├── PackageReplayed         it was already imported: continue with the next
@@ -429,6 +430,13 @@ class LimitExceeded(Refused):
 
     kind = "limit_exceeded"
     default_hint = "Raise the limit that the message names, or write less."
+
+
+class RuleBroken(Refused):
+    """The write breaks a rule of a type."""
+
+    kind = "rule_broken"
+    default_hint = "List the rules of the app with `fourfold app describe`."
 
 
 class PackageRefused(Refused):

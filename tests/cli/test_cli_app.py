@@ -231,6 +231,13 @@ def test_walks_print_tables_json_and_graphviz(linked):
     assert '  2 -> 3 [label="cites \\"a\\""];\n' in dot
 
 
+def test_a_batch_is_written_once_by_its_name(notes):
+    call = "insert", "here", "notes", NOTE, "--trace", "a", "--once"
+    first = notes(*call)
+    assert (first.code, notes(*call).out) == (0, first.out)
+    assert notes("insert", "here", "notes", NOTE, "--once").code == 2
+
+
 def test_rules_are_set_described_and_removed(linked):
     rule = json.dumps({"on": ["note"], "to": ["note"], "most": 1})
     call = "rule", "here", "notes", "edge", 'cites "a"'

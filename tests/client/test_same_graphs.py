@@ -244,6 +244,30 @@ def test_envelopes_are_found_by_their_trace_id(store, slug, notes):
             wrong()
 
 
+def test_an_envelope_is_written_once_by_its_trace_id(notes):
+    for key in ("note", "other"):
+        notes.register_type("parent", key)
+    notes.register_type("attr", "text")
+    create = {"op": "parent_create", "type_key": "note"}
+    value = {"op": "attr_create", "type_key": "text", "payload": {"parent_id": {"$op": 0}}}
+    value["payload"]["value"] = "a"
+    first = notes.apply([create, value, create], owner=1, trace_id="t", once=True)
+    assert notes.apply([create, value, create], owner=1, trace_id="t", once=True) == first
+    assert notes.position() == first.global_seq
+    for wrong in (
+        [create],
+        [create, create, value],
+        [{**create, "type_key": "other"}, value, create],
+    ):
+        with pytest.raises(errors.ReplayMismatch):
+            notes.apply(wrong, owner=1, trace_id="t", once=True)
+    with pytest.raises(errors.ReplayMismatch):
+        notes.apply([create, value, create], owner=2, trace_id="t", once=True)
+    assert notes.apply([create], owner=1, trace_id="u", once=True).global_seq > first.global_seq
+    assert notes.apply([create], owner=1, trace_id="t").global_seq == notes.position()
+    assert len(notes.envelopes("t")) == 2
+
+
 def test_values_are_found_and_aggregated(notes):
     kind, text = notes.register_type("parent", "note"), notes.register_type("attr", "text")
     stars, other = notes.register_type("rating", "stars"), notes.register_type("parent", "other")
@@ -297,9 +321,9 @@ def test_rules_of_types_are_set_described_and_enforced(notes):
     row = {"type_id": text, "owner_identity": 1, "parent_id": one}
     notes.insert("attr", [{**row, "value_text": "a"}])
     for wrong in ({"value_text": "a"}, {"value_number": 1.0}):
-        with pytest.raises(errors.Refused):
+        with pytest.raises(errors.RuleBroken):
             notes.insert("attr", [{**row, **wrong}])
-    with pytest.raises(errors.Refused):
+    with pytest.raises(errors.RuleBroken):
         notes.set_rule("attr", "text", {"value": "number"})
     with pytest.raises(errors.InvalidInput):
         notes.set_rule("attr", "text", {"to": ["note"]})

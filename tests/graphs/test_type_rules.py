@@ -7,7 +7,7 @@ from graph_nodes import APP, SHARED, Node, open_graphs
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fourfold.errors import InvalidInput, NotFound, Refused
+from fourfold.errors import InvalidInput, NotFound, RuleBroken
 from fourfold.models.graphs import Query
 from support.properties import examples
 
@@ -49,10 +49,10 @@ def test_an_edge_joins_the_types_of_its_rule(people):
     edge = people.edge(ann, shop)
     before = app.position()
     for src, dst in ((ann, bob), (shop, shop), (shop, ann)):
-        with pytest.raises(Refused, match="must"):
+        with pytest.raises(RuleBroken, match="must"):
             people.edge(src, dst)
     name = people.attr(bob)
-    with pytest.raises(Refused, match="must end at 'company'"):
+    with pytest.raises(RuleBroken, match="must end at 'company'"):
         app.insert(
             "edge",
             [
@@ -64,7 +64,7 @@ def test_an_edge_joins_the_types_of_its_rule(people):
                 }
             ],
         )
-    with pytest.raises(Refused, match="must end at 'company'"):
+    with pytest.raises(RuleBroken, match="must end at 'company'"):
         app.update("edge", edge, {"dst_parent_id": bob})
     assert (app.position(), len(app.objects("edge"))) == (before + 1, 1)
 
@@ -75,10 +75,10 @@ def test_cardinality_bounds_edges_from_and_to_a_parent(people):
     shops = [people.parent("company") for _ in range(2)]
     app.set_rule("edge", "works at", {"most": 1, "most_in": 2})
     first = people.edge(persons[0], shops[0])
-    with pytest.raises(Refused, match="1 times"):
+    with pytest.raises(RuleBroken, match="1 times"):
         people.edge(persons[0], shops[1])
     people.edge(persons[1], shops[0])
-    with pytest.raises(Refused, match="2 times"):
+    with pytest.raises(RuleBroken, match="2 times"):
         people.edge(persons[2], shops[0])
     app.update("edge", first, {"dst_parent_id": shops[1]})
     people.edge(persons[2], shops[0])
@@ -91,14 +91,14 @@ def test_values_are_of_their_kind_and_unique(people):
     long = "x" * 130
     first = people.attr(ann, long)
     for value, match in ((7.0, "value of text"), (long, "unique")):
-        with pytest.raises(Refused, match=match):
+        with pytest.raises(RuleBroken, match=match):
             people.attr(bob, value)
     other = people.attr(bob, long[:-1] + "y")
-    with pytest.raises(Refused, match="unique"):
+    with pytest.raises(RuleBroken, match="unique"):
         app.update("attr", other, {"value_text": long})
     app.update("attr", first, {"value_text": "Ann"})
     app.update("attr", other, {"value_text": long})
-    with pytest.raises(Refused, match="unique"):
+    with pytest.raises(RuleBroken, match="unique"):
         app.insert(
             "attr",
             [
@@ -113,14 +113,14 @@ def test_required_attributes_are_checked_before_the_commit(people):
     people.parent("company")
     app.set_rule("attr", "name", {"on": ["person"], "required": True, "most": 1})
     people.parent("company")
-    with pytest.raises(Refused, match="must have 'name'"):
+    with pytest.raises(RuleBroken, match="must have 'name'"):
         people.parent("person")
     with app.graphs.transaction() as txn:
         ann = people.parent("person", txn=txn)
         people.attr(ann, txn=txn)
-    with pytest.raises(Refused, match="1 times"):
+    with pytest.raises(RuleBroken, match="1 times"):
         people.attr(ann, "b")
-    with pytest.raises(Refused, match="must belong to 'person'"):
+    with pytest.raises(RuleBroken, match="must belong to 'person'"):
         people.attr(people.parent("company"))
     operations = [
         {"op": "parent_create", "type_key": "person"},
@@ -131,9 +131,22 @@ def test_required_attributes_are_checked_before_the_commit(people):
         },
     ]
     app.apply(operations, owner=1, trace_id="t")
-    with pytest.raises(Refused):
+    with pytest.raises(RuleBroken):
         app.apply(operations[:1], owner=1, trace_id="t")
     assert len(app.objects("parent", types=[people.person])) == 2
+
+
+def test_an_operation_that_breaks_a_rule_is_not_tried_again(people):
+    app = people.app
+    ann = people.parent("person")
+    app.set_rule("attr", "name", {"value": "text", "unique": True})
+    before = app.position()
+    operation = {"op": "attr_create", "type_key": "name"}
+    operations = [{**operation, "payload": {"parent_id": ann, "value": value}} for value in "abb"]
+    with pytest.raises(RuleBroken, match=r"attr [23] in app"):
+        app.apply(operations, owner=1, trace_id="t")
+    assert app.position() == before
+    assert not app.objects("attr")
 
 
 def test_a_rule_that_objects_break_is_refused(people):
@@ -145,11 +158,11 @@ def test_a_rule_that_objects_break_is_refused(people):
         {"value": "number"},
         {"value": "text", "unique": True},
     ):
-        with pytest.raises(Refused):
+        with pytest.raises(RuleBroken):
             app.set_rule("attr", "name", rule)
     assert all(row.rule is None for row in app.describe().types)
     people.parent("person")
-    with pytest.raises(Refused):
+    with pytest.raises(RuleBroken):
         app.set_rule("attr", "name", {"required": True})
 
 
@@ -165,7 +178,7 @@ def test_rules_are_described_replaced_and_removed(people, path):
     try:
         again = People(graphs.open("people"))
         ann = again.parent("person")
-        with pytest.raises(Refused):
+        with pytest.raises(RuleBroken):
             again.edge(ann, ann)
         again.app.set_rule("edge", "works at", None)
         again.edge(ann, ann)
@@ -208,10 +221,10 @@ def test_rules_name_known_types(people):
 def test_rules_are_set_with_an_upgrade(people):
     graphs, app_id = people.app.graphs, people.app.app_id
     people.attr(people.parent("company"))
-    with pytest.raises(Refused):
+    with pytest.raises(RuleBroken):
         graphs.upgrade_app(app_id, [], rules=[("attr", "name", {"on": ["person"]})])
     graphs.upgrade_app(app_id, [], rules=[("attr", "name", {"on": ["company"]})])
-    with pytest.raises(Refused):
+    with pytest.raises(RuleBroken):
         people.attr(people.parent("person"))
 
 
@@ -233,7 +246,7 @@ def test_cardinality_and_uniqueness_equal_a_naive_model(tmp_path_factory, rows, 
                 people.attr(parents[place], value)
                 model.append((place, value))
             else:
-                with pytest.raises(Refused):
+                with pytest.raises(RuleBroken):
                     people.attr(parents[place], value)
     finally:
         graphs.database.close()

@@ -73,6 +73,7 @@ KINDS = {
     "branch_ended": 6,
     "history_truncated": 6,
     "capability_denied": 6,
+    "rule_broken": 6,
     "format": 7,
     "future_format": 7,
     "migration_failed": 7,

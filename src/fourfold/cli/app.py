@@ -288,8 +288,16 @@ def _limit(text: str) -> int | None:
 @click.argument("operations")
 @click.option("--owner", type=click.IntRange(min=0), default=0, help="Owner of the objects.")
 @click.option("--trace", help="Name of this batch, to find it again; default: a new one.")
+@click.option("--once", is_flag=True, help="Write nothing if the app has a batch of that name.")
 def insert(
-    out: Output, graphs: Graphs, *, app: str, operations: str, owner: int, trace: str | None
+    out: Output,
+    graphs: Graphs,
+    *,
+    app: str,
+    operations: str,
+    owner: int,
+    trace: str | None,
+    once: bool,
 ) -> None:
     """Write OPERATIONS atomically: a list as JSON, @FILE, or - for stdin.
 
@@ -304,7 +312,9 @@ def insert(
     if not isinstance(ops, list):
         raise InvalidInput("OPERATIONS must be a list of operations")
     envelope = {"trace_id": trace or uuid4().hex, "ops": [_full(op, app_id, owner) for op in ops]}
-    done = graphs.apply(envelope)
+    if once and trace is None:
+        raise click.UsageError("--once needs --trace")
+    done = graphs.apply(envelope, once=once)
     if out.as_json:
         out.document({**done._asdict(), "app_id": app_id, "trace_id": envelope["trace_id"]})
     else:

@@ -132,13 +132,16 @@ class GraphCalls:
         """Build the request for the types of an app and their rules."""
         return Call("GET", self._app(slug, "/description"), f"describe {slug!r}", {}, {})
 
-    def apply(self, slug: str, envelope: Mapping[str, Any], key: str) -> Call:
+    def apply(
+        self, slug: str, envelope: Mapping[str, Any], key: str, *, once: bool = False
+    ) -> Call:
         """Build the request that applies an envelope, checked as a local store does."""
         parsed = envelopes.parse(envelope)
         body = {
             "owner": parsed.operations[0].owner_identity,
             "trace_id": parsed.trace_id,
             "operations": [_to_wire(operation) for operation in parsed.operations],
+            **({"once": True} if once else {}),
         }
         try:
             data = msgspec.json.encode(body)

@@ -24,6 +24,7 @@ from fourfold.errors import (
     PreconditionFailed,
     Refused,
     ReplayMismatch,
+    RuleBroken,
     TooLarge,
 )
 from fourfold.kernel.idempotency import IdempotentRequest, digest_of, run_once
@@ -167,7 +168,8 @@ class GraphRoutes:
         key = conditions.parse_idempotency_key(request)
         is_small = len(request.body) <= limits.HTTP_LOOP_BYTES
         if key is None and is_small:
-            result = await graphs.apply_async(_envelope(graphs.app(app).app_id, body))
+            envelope = _envelope(graphs.app(app).app_id, body)
+            result = await graphs.apply_async(envelope, once=body.once)
             return Reply(ApplyInfo(seq=result.global_seq, object_ids=list(result.object_ids)))
         sent = None
         if key is not None:
@@ -339,7 +341,7 @@ def _apply(
     envelope = _envelope(graphs.app(slug).app_id, body)
 
     def work() -> bytes:
-        result = graphs.apply(envelope)
+        result = graphs.apply(envelope, once=body.once)
         return msgspec.json.encode(
             ApplyInfo(seq=result.global_seq, object_ids=list(result.object_ids))
         )
@@ -559,7 +561,7 @@ _ROUTES: Final = (
         scope="write",
         body=NewRule,
         ok={200: Ok("The app with its rules.", DescriptionInfo)},
-        errors=(NotFound, Refused),
+        errors=(NotFound, RuleBroken),
     ),
     graph_route(
         *("GET", f"{APP}/description", GraphRoutes.describe_app),

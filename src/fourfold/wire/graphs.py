@@ -628,6 +628,10 @@ class NewEnvelope(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True)
     ]
     trace_id: Name | UnsetType = UNSET
     """Text that is stored with the seq, by default a random one."""
+    once: Annotated[
+        bool,
+        Meta(description="Write nothing if the app has an envelope with the trace id."),
+    ] = False
 
 
 class EnvelopesQuery(PageQuery, kw_only=True, frozen=True, forbid_unknown_fields=True):

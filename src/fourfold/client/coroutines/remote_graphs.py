@@ -114,9 +114,19 @@ class AsyncRemoteGraphs(AsyncGraphsContainer):
 
     # Writing
 
-    async def apply(self, envelope: Mapping[str, Any]) -> ApplyResult:
-        """Write an envelope of operations in one transaction under one seq, or nothing."""
-        return await self.apply_once(envelope, uuid.uuid4().hex)
+    async def apply(self, envelope: Mapping[str, Any], *, once: bool = False) -> ApplyResult:
+        """Write an envelope of operations in one transaction under one seq, or nothing.
+
+        Args:
+            envelope: A `trace_id`, and the operations as `ops`.
+            once: Write nothing if the app has an envelope with the trace id, and return its result.
+
+        Raises:
+            ReplayMismatch: With `once`, other operations were written with the trace id.
+        """
+        slug = await self._slug(graphs.app_of(envelope))
+        call = self.calls.apply(slug, envelope, uuid.uuid4().hex, once=once)
+        return graphs.parse_applied(await self.connection.send(call))
 
     async def apply_once(self, envelope: Mapping[str, Any], key: str) -> ApplyResult:
         """Write an envelope like `apply`; repeated with its key within a week, nothing is written.
@@ -286,7 +296,7 @@ class AsyncRemoteGraph(AsyncGraphContainer):
         Raises:
             InvalidInput: It is not a rule of this kind.
             NotFound: The app has no such type, or no type that the rule names.
-            Refused: An object breaks the rule.
+            RuleBroken: An object breaks the rule.
         """
         validation.check_text(key, "type_key")
         call = self._calls.set_rule(self.slug, validation.check_kind(kind), key, rule)
@@ -347,7 +357,12 @@ class AsyncRemoteGraph(AsyncGraphContainer):
         return (await self._newest(kind, object_id, result.global_seq)).id
 
     async def apply(
-        self, operations: Iterable[Mapping[str, Any]], *, owner: int, trace_id: str
+        self,
+        operations: Iterable[Mapping[str, Any]],
+        *,
+        owner: int,
+        trace_id: str,
+        once: bool = False,
     ) -> ApplyResult:
         """Write a batch of operations under one seq, or none of them.
 
@@ -356,10 +371,14 @@ class AsyncRemoteGraph(AsyncGraphContainer):
                 `payload`; `{"$op": 0}` refers to the object of operation 0.
             owner: The identity that owns the objects.
             trace_id: A text that is stored with the batch.
+            once: Write nothing if the app has a batch with the trace id, and return its result.
+
+        Raises:
+            ReplayMismatch: With `once`, other operations were written with the trace id.
         """
         common = {"app_id": self.app_id, "owner_identity": owner}
         ops = [{**common, **operation} for operation in operations]
-        return await self._apply({"trace_id": trace_id, "ops": ops})
+        return await self._apply({"trace_id": trace_id, "ops": ops}, once=once)
 
     # Reading
 
@@ -778,8 +797,8 @@ class AsyncRemoteGraph(AsyncGraphContainer):
     def __repr__(self) -> str:
         return f"<Graph {self.slug}>"
 
-    async def _apply(self, envelope: Mapping[str, Any]) -> ApplyResult:
-        call = self._calls.apply(self.slug, envelope, uuid.uuid4().hex)
+    async def _apply(self, envelope: Mapping[str, Any], *, once: bool = False) -> ApplyResult:
+        call = self._calls.apply(self.slug, envelope, uuid.uuid4().hex, once=once)
         return graphs.parse_applied(await self._connection.send(call))
 
     async def _newest(self, kind: Kind, object_id: int, at: At | None = None) -> Row:

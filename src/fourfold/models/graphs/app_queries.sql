@@ -46,6 +46,11 @@ WHERE r.{pointer} = wanted.value AND r.type_id = type.value AND +r.id > ?2 AND +
 -- Rows that point at one object, by type and then in the order of the log, so that a limit ends the walk.
 SELECT {columns} FROM app_{n}_{kind} AS r WHERE r.{pointer} = ?1 AND +r.id <= ?2 {current} ORDER BY r.type_id, r.id
 
+-- name: written_under
+-- Own rows of a seq, in their order.
+SELECT r.position, r.object_id, r.version, r.type_id, r.owner_identity FROM app_{n}_{kind} AS r
+WHERE r.global_seq = ?1 AND r.origin = ''
+
 -- name: held
 -- The newest versions of what belongs to several objects, each found by its id: versions cost nothing.
 SELECT {columns} FROM json_each(?1) AS wanted CROSS JOIN value_now AS v CROSS JOIN app_{n}_{kind} AS r

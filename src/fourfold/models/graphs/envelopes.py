@@ -16,11 +16,18 @@ from typing import Any
 import msgspec
 
 from fourfold import limits
-from fourfold.errors import InvalidInput, NotFound, PreconditionFailed, Refused
+from fourfold.errors import (
+    InvalidInput,
+    NotFound,
+    PreconditionFailed,
+    Refused,
+    ReplayMismatch,
+    RuleBroken,
+)
 from fourfold.models.graphs import validation
 from fourfold.models.graphs.apps import Apps
 from fourfold.models.graphs.records import KINDS, ApplyResult, Kind
-from fourfold.models.graphs.statements import REFERENCES
+from fourfold.models.graphs.statements import REFERENCES, SQL, statements_of
 from fourfold.models.graphs.writer import GraphTransaction
 
 _ENVELOPE = frozenset({"ops", "trace_id"})
@@ -101,6 +108,42 @@ def apply(handle: GraphTransaction, apps: Apps, parsed: ParsedEnvelope) -> Apply
     return ApplyResult(handle.seq, tuple(made.ids))
 
 
+def apply_once(handle: GraphTransaction, apps: Apps, parsed: ParsedEnvelope) -> ApplyResult:
+    """Write the operations, unless the app has an envelope with their trace id: return its result.
+
+    Raises:
+        ReplayMismatch: What was written with the trace id is not from these operations.
+    """
+    first = parsed.operations[0]
+    apps.must_exist(handle.txn, first.app_id)
+    row = handle.txn.one(SQL.envelopes_of_trace, (first.app_id, parsed.trace_id, 0, 1))
+    if row is None:
+        return apply(handle, apps, parsed)
+    seq = int(row[0])
+    written: list[tuple[int, int, tuple[Any, ...]]] = []
+    for kind in KINDS:
+        rows = handle.txn.all(statements_of(first.app_id, kind).written_under, (seq,))
+        for position, object_id, version, type_id, owner in rows:
+            written.append((position, object_id, (kind, version > 1, type_id, owner)))
+    written.sort()
+    shapes = [_shape(handle, apps, operation) for operation in parsed.operations]
+    if shapes != [shape for _, _, shape in written]:
+        raise ReplayMismatch(
+            f"trace id {parsed.trace_id!r:.80} is that of other operations, under seq {seq}",
+            hint="Use a new trace id for each new envelope.",
+        )
+    return ApplyResult(seq, tuple(object_id for _, object_id, _ in written))
+
+
+def _shape(handle: GraphTransaction, apps: Apps, operation: Operation) -> tuple[Any, ...]:
+    """Return what a row tells about the operation that wrote it."""
+    kind, type_id = operation.kind, operation.type_id
+    if type_id is None:
+        assert operation.type_key is not None
+        type_id = apps.type_id(handle.txn, operation.app_id, kind, operation.type_key)
+    return kind, operation.update, type_id, operation.owner_identity
+
+
 class _NewObjects(msgspec.Struct):
     """Objects that the operations so far have created or changed."""
 
@@ -131,8 +174,8 @@ def _apply_some(
             at = first
             ids = handle.insert(run[0].app_id, kind, rows)
     except (InvalidInput, NotFound, PreconditionFailed, Refused) as error:
-        if len(run) > 1:
-            # These are raised before anything is written: one by one the culprit shows itself.
+        if len(run) > 1 and not isinstance(error, RuleBroken):
+            # The others are raised before anything is written: one by one the culprit shows itself.
             for place, operation in enumerate(run, start=first):
                 _apply_some(handle, apps, [operation], place, made)
             return

@@ -97,7 +97,7 @@ class Graph:
         Raises:
             InvalidInput: It is not a rule of this kind.
             NotFound: The app has no such type, or no type that the rule names.
-            Refused: An object breaks the rule.
+            RuleBroken: An object breaks the rule.
         """
         self.graphs.set_rule(self.app_id, kind, key, rule)
 
@@ -148,7 +148,12 @@ class Graph:
         return self.graphs.update(self.app_id, kind, object_id, changes, expected=expected, txn=txn)
 
     def apply(
-        self, operations: Iterable[Mapping[str, Any]], *, owner: int, trace_id: str
+        self,
+        operations: Iterable[Mapping[str, Any]],
+        *,
+        owner: int,
+        trace_id: str,
+        once: bool = False,
     ) -> ApplyResult:
         """Write a batch of operations under one seq, or none of them.
 
@@ -157,14 +162,24 @@ class Graph:
                 `payload`; `{"$op": 0}` refers to the object of operation 0.
             owner: The identity that owns the objects.
             trace_id: A text that is stored with the batch.
+            once: Write nothing if the app has a batch with the trace id, and return its result.
+
+        Raises:
+            ReplayMismatch: With `once`, other operations were written with the trace id.
         """
-        return self.graphs.apply(self._envelope(operations, owner, trace_id))
+        return self.graphs.apply(self._envelope(operations, owner, trace_id), once=once)
 
     async def apply_async(
-        self, operations: Iterable[Mapping[str, Any]], *, owner: int, trace_id: str
+        self,
+        operations: Iterable[Mapping[str, Any]],
+        *,
+        owner: int,
+        trace_id: str,
+        once: bool = False,
     ) -> ApplyResult:
         """Write a batch of operations like `apply`, from a coroutine."""
-        return await self.graphs.apply_async(self._envelope(operations, owner, trace_id))
+        envelope = self._envelope(operations, owner, trace_id)
+        return await self.graphs.apply_async(envelope, once=once)
 
     def _envelope(
         self, operations: Iterable[Mapping[str, Any]], owner: int, trace_id: str

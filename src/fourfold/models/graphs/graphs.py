@@ -283,7 +283,7 @@ class Graphs(HandleMapping[int | str, Graph], Selections, Registers, Exchange, M
         Raises:
             InvalidInput: It is not a rule of this kind.
             NotFound: The app has no such type, or no type that the rule names.
-            Refused: An object breaks the rule.
+            RuleBroken: An object breaks the rule.
         """
         self.with_transaction(lambda handle: handle.set_rule(app_id, kind, type_key, rule))
         parking.apply_rules(self, app_id)
@@ -469,20 +469,27 @@ class Graphs(HandleMapping[int | str, Graph], Selections, Registers, Exchange, M
         """Insert ratings and return their ids."""
         return self.insert(app_id, "rating", rows, txn=txn)
 
-    def apply(self, envelope: Mapping[str, Any]) -> ApplyResult:
+    def apply(self, envelope: Mapping[str, Any], *, once: bool = False) -> ApplyResult:
         """Write an envelope of operations in one transaction under one seq, or nothing.
 
         Inside a transaction it is a savepoint of that, and its rows have the current seq of it.
+
+        Args:
+            envelope: A `trace_id`, and the operations as `ops`.
+            once: Write nothing if the app has an envelope with the trace id, and return its result.
+
+        Raises:
+            ReplayMismatch: With `once`, other operations were written with the trace id.
         """
         parsed = envelopes.parse(envelope)
-        return self.with_transaction(lambda handle: envelopes.apply(handle, self._apps, parsed))
+        write = envelopes.apply_once if once else envelopes.apply
+        return self.with_transaction(lambda handle: write(handle, self._apps, parsed))
 
-    async def apply_async(self, envelope: Mapping[str, Any]) -> ApplyResult:
+    async def apply_async(self, envelope: Mapping[str, Any], *, once: bool = False) -> ApplyResult:
         """Write an envelope of operations like `apply`, from a coroutine."""
         parsed = envelopes.parse(envelope)
-        return await self.with_transaction_async(
-            lambda handle: envelopes.apply(handle, self._apps, parsed)
-        )
+        write = envelopes.apply_once if once else envelopes.apply
+        return await self.with_transaction_async(lambda handle: write(handle, self._apps, parsed))
 
     def apply_many(
         self, batch: Iterable[Mapping[str, Any]], *, note: tuple[str, str] | None = None

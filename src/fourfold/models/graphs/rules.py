@@ -20,7 +20,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
-from fourfold.errors import InvalidInput, NotFound, Refused
+from fourfold.errors import InvalidInput, NotFound, RuleBroken
 from fourfold.kernel import Queries, ReadTransaction, Transaction, load_queries
 from fourfold.models.graphs import validation
 from fourfold.models.graphs.apps import Apps
@@ -96,24 +96,23 @@ class TypeRules:
         return any(known.rule.required for known in self._rules.get("attr", ()))
 
     def check(self, txn: ReadTransaction, kind: Kind, first: int, last: int) -> None:
-        """Raise Refused if one of some rows, which were written, breaks a rule."""
+        """Raise RuleBroken if one of some rows, which were written, breaks a rule."""
         for known in self._rules.get(kind, ()):
             for sql, more, what in self._checks(kind, known):
                 object_id = txn.value(sql, (first, last, known.type_id, *more))
                 if object_id is not None:
-                    raise Refused(
-                        f"{kind} {object_id} in app {self._app_id}: {known.type_key!r} {what}",
-                        hint="List the rules of the app with `fourfold app describe`.",
+                    raise RuleBroken(
+                        f"{kind} {object_id} in app {self._app_id}: {known.type_key!r} {what}"
                     )
 
     def check_required(self, txn: ReadTransaction, first: int, last: int) -> None:
-        """Raise Refused if one of some parents lacks an attribute."""
+        """Raise RuleBroken if one of some parents lacks an attribute."""
         for known in self._rules.get("attr", ()):
             if known.rule.required:
                 params = (first, last, known.type_id, known.on)
                 object_id = txn.value(self._sql.lacking, params)
                 if object_id is not None:
-                    raise Refused(
+                    raise RuleBroken(
                         f"parent {object_id} in app {self._app_id} must have {known.type_key!r}",
                         hint="Write the object and its attributes in one transaction.",
                     )
@@ -222,7 +221,7 @@ def put_rule(
     Raises:
         InvalidInput: It is not a rule of this kind.
         NotFound: The app has no such type, or no type that the rule names.
-        Refused: An object breaks the rule.
+        RuleBroken: An object breaks the rule.
     """
     apps.must_exist(txn, app_id)
     kind, type_key = validation.check_kind(of[0]), of[1]
