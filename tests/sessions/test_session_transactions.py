@@ -377,7 +377,8 @@ def test_collection_removes_a_deleted_session_in_slices(sessions, monkeypatch):
     monkeypatch.setattr(sessions.log, "transact", sliced)
     collected = sessions.gc(0)
     assert (collected.sessions, collected.events) == (1, 49)
-    assert slices == [10, 10, 10, 10, 9]
+    # After the slices the collection indexes words; it does not wait until nothing is appended.
+    assert slices == [10, 10, 10, 10, 9, 0]
     assert sessions.current_view("other").counters.event == 2 + len(slices)
     assert sessions.gc(0).events == 0
     assert sessions.verify() == []

@@ -71,13 +71,17 @@ def _resolve(log: Log, files: BlobStore | None, value: Any) -> Any:
 
 
 def index_events(log: Log, files: BlobStore | None, limit: int | None = None) -> IndexProgress:
-    """Index events that are not indexed yet, oldest first, at most about `limit` of them."""
-    count = 0
+    """Index events that are not indexed yet, oldest first, at most about `limit` of them.
+
+    Events that are appended meanwhile may be left: others can append as fast as this indexes.
+    """
+    count, target = 0, None
     while True:
         size = SESSION_INDEX_EVENTS if limit is None else min(limit - count, SESSION_INDEX_EVENTS)
         with log.paced(), log.read() as reading:
             start, end = reading.text_until(), reading.position()
-            if start >= end or size <= 0:
+            target = end if target is None else target
+            if start >= target or size <= 0:
                 return IndexProgress(count, max(0, end - start))
             rows = reading.all_events(start, size)
             until = rows[-1][1].position if len(rows) == size else end
