@@ -52,7 +52,7 @@ def test_get_items_returns_items_in_order_up_to_a_limit(sessions):
     assert sessions.verify_no_dangling_refs() == []
 
 
-def test_a_conversation_on_a_server_has_the_items_of_one_in_a_folder(sessions, tmp_path):
+def test_conversation_on_server_has_items_of_one_in_folder(sessions, tmp_path):
     server = Served(tmp_path / "served")
     try:
         with fourfold.connect(f"http://127.0.0.1:{server.port}") as remote:

@@ -35,7 +35,7 @@ from fourfold.objects import Fault, FaultyStore, MemoryStore
         (1, 1, 59_999, 0),
     ],
 )
-def test_a_stream_is_sealed_by_records_by_bytes_or_by_age(node, records, size, later_ms, sealed):
+def test_stream_is_sealed_by_records_by_bytes_or_by_age(node, records, size, later_ms, sealed):
     node.write("a", records, size=size)
     node.now += later_ms
     assert node.archive.round().sealed == sealed
@@ -263,7 +263,7 @@ def test_segment_files_that_are_lost_again_and_again_are_a_failure_of_their_stre
     assert node.streams.verify() == []
 
 
-def test_a_half_uploaded_segment_is_mended_and_nothing_else_is_overwritten(make, objects):
+def test_half_uploaded_segment_is_mended_and_nothing_else_is_overwritten(make, objects):
     torn = [True]
 
     def plan(call):
@@ -475,7 +475,7 @@ def test_fork_of_published_records_is_refused_without_an_object_store(node):
     assert node.streams.create_with_options(StreamOptions("f", None, fork=Fork("a"))).created
 
 
-def test_the_write_ahead_log_is_emptied_now_and_then_after_a_trim(node, monkeypatch):
+def test_write_ahead_log_is_emptied_now_and_then_after_trim(node, monkeypatch):
     wal = node.root / "wal.sqlite-wal"
     node.write("a", 8)
     node.archive.round()

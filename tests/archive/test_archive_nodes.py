@@ -89,7 +89,7 @@ def test_a_node_that_was_replaced_stops(make, objects):
 # Rebuilding
 
 
-def test_a_lost_disk_loses_the_unpublished_tail_and_says_exactly_what(make, objects):
+def test_lost_disk_loses_unpublished_tail_and_says_exactly_what(make, objects):
     node = make("one")
     records = node.write("a", 10)
     node.write("b", 2)
@@ -128,7 +128,7 @@ def test_everything_about_a_stream_is_rebuilt(make, objects):
     assert other.streams.verify() == []
 
 
-def test_streams_that_a_listing_shows_late_are_added_by_the_next_run(make, objects):
+def test_streams_that_listing_shows_late_are_added_by_next_run(make, objects):
     node = make("one")
     for name in ("a", "b"):
         node.write(name, 4)
@@ -182,7 +182,7 @@ def everything(node):
 @pytest.mark.parametrize(
     ("streams", "segments", "transactions"), [(1, 50, 16), (4, 50, 5), (100, 1, 14), (100, 5, 6)]
 )
-def test_streams_are_the_same_however_many_are_made_in_one_transaction(
+def test_streams_are_same_however_many_are_made_in_one_transaction(
     make, monkeypatch, streams, segments, transactions
 ):
     node = lived_in(make)
@@ -200,7 +200,7 @@ def test_streams_are_the_same_however_many_are_made_in_one_transaction(
         assert parts.read(name) == node.read(name)
 
 
-def test_a_bootstrap_that_ends_between_two_transactions_is_completed_by_the_next(make, monkeypatch):
+def test_bootstrap_that_ends_between_two_transactions_is_completed_by_next(make, monkeypatch):
     lived_in(make)
     whole = make("whole")
     restored = whole.bootstrap().restored
@@ -287,7 +287,7 @@ def test_segments_that_no_manifest_speaks_of_are_reported(make, objects):
     assert [object_info.key for object_info in report.unclaimed] == keys(objects, ".parquet")
 
 
-def test_a_damaged_object_is_found_by_a_read_and_by_verification(make, objects):
+def test_damaged_object_is_found_by_read_and_by_verification(make, objects):
     node = make()
     node.write("a", 8)
     node.archive.publish_all()
@@ -422,7 +422,7 @@ def test_incarnation_numbers_survive_a_rebuild(make, objects):
     assert other.streams.verify() == []
 
 
-def test_manifest_of_a_deleted_stream_has_the_last_number_of_its_name(make, objects):
+def test_manifest_of_deleted_stream_has_last_number_of_its_name(make, objects):
     node = make("one")
     for _ in range(2):
         node.write("a", 5)

@@ -143,7 +143,7 @@ def test_a_deleted_stream_leaves_the_object_store_after_the_grace(make, objects)
     assert not keys(objects, ".parquet")
 
 
-def test_the_next_stream_of_a_name_is_not_that_of_the_last(make, objects):
+def test_next_stream_of_name_is_not_that_of_last(make, objects):
     node = make()
     node.write("a", 8)
     node.archive.publish_all()

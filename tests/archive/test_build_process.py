@@ -93,7 +93,7 @@ def test_errors_of_a_build_are_raised_and_end_nothing(process):
     assert process.run(process_id) == first
 
 
-def test_killed_process_is_an_error_and_the_next_build_starts_another(process):
+def test_killed_process_is_error_and_next_build_starts_another(process):
     first = process.run(process_id)
     with pytest.raises(StorageError, match="ended"):
         process.run(kill)

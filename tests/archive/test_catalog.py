@@ -198,7 +198,7 @@ def test_file_of_an_older_version_is_divided(small):
     assert Catalog(objects).refresh().find("spaces/a", 2).version == 2
 
 
-def test_damaged_file_of_the_history_is_named_when_it_is_read(small):
+def test_damaged_file_of_history_is_named_when_it_is_read(small):
     objects = MemoryStore()
     writer = Catalog(objects)
     writer.create()

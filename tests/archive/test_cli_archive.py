@@ -48,7 +48,7 @@ def records(root, name="orders", **options):
         return [record.payload for record in store.streams.read(name)[1].records]
 
 
-def test_a_store_is_published_read_and_rebuilt_from_the_command_line(run, shop, tmp_path):
+def test_store_is_published_read_and_rebuilt_from_command_line(run, shop, tmp_path):
     run("publish", "shop", "--objects", "objects")
     expected = [b"%d" % n for n in range(10)]
     assert records(shop) == expected
@@ -140,7 +140,7 @@ def test_a_backup_of_a_published_store_is_whole(run, shop, tmp_path):
     assert records(tmp_path / "again") == [b"%d" % n for n in range(10)]
 
 
-def test_a_stream_of_any_length_is_read_in_the_same_memory(tmp_path):
+def test_stream_of_any_length_is_read_in_same_memory(tmp_path):
     """Peak memory of a process that reads 64 MiB from segments, beside one that reads 1 MiB."""
     code = """
 import resource, sys

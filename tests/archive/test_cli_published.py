@@ -39,7 +39,7 @@ def change(root):
         store.streams.create("stream0", "text/plain").append([b"later"])
 
 
-def test_a_store_is_published_and_rebuilt_at_any_of_its_points(run, shop, tmp_path):
+def test_store_is_published_and_rebuilt_at_any_of_its_points(run, shop, tmp_path):
     first = json.loads(run("publish", "shop", "--objects", "objects", "--json"))
     assert {database["name"] for database in first["databases"]} == {
         "spaces/did:key:facts",
@@ -72,7 +72,7 @@ def test_a_store_is_published_and_rebuilt_at_any_of_its_points(run, shop, tmp_pa
     assert "the store is sound" in run("verify", "new", "--objects")
 
 
-def test_a_store_of_the_past_publishes_only_if_it_takes_over(run, shop):
+def test_store_of_past_publishes_only_if_it_takes_over(run, shop):
     first = json.loads(run("publish", "shop", "--objects", "objects", "--json"))["point"]
     change(shop)
     run("publish", "shop")

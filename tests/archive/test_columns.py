@@ -92,7 +92,7 @@ def test_a_segment_has_what_fits_and_at_least_one_record(node, payloads, most, c
     assert [row[4] for row in found] == expected
 
 
-def test_a_record_that_is_larger_than_a_row_group_is_one_of_its_own(node):
+def test_record_larger_than_row_group_is_one_of_its_own(node):
     large = b"x" * (3 * limits.SEGMENT_GROUP_BYTES)
     name = filled(node, [b"a", large, b"b", b"c"])
     assert [len(batch) for batch in batches(node, name, average=1)] == [1, 1, 2]
@@ -125,7 +125,7 @@ def test_what_is_in_segments_is_joined_as_the_log_is(node):
     assert before == b"".join(payloads)
 
 
-def test_a_part_of_a_row_group_ends_where_it_was_asked_to(node):
+def test_part_of_row_group_ends_where_it_was_asked_to(node):
     name = filled(node, [b"a", b"b", b"c", b"d"])
     node.archive.publish_all()
     info = node.streams.info(name)

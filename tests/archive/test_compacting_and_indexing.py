@@ -105,7 +105,7 @@ def test_a_merge_in_parts_is_the_same(node, monkeypatch):
         assert by_key(node, "a", wanted) == numbers(16 * 9, wanted)
 
 
-def test_a_stream_without_keys_gets_no_run_and_no_new_manifest(node):
+def test_stream_without_keys_gets_no_run_and_no_new_manifest(node):
     fill(node, "a", 16, lambda _number: None)
     node.archive.publish_all()
     before = read_manifest(node.objects, "a").generation
@@ -116,7 +116,7 @@ def test_a_stream_without_keys_gets_no_run_and_no_new_manifest(node):
     assert by_key(node, "a", "key") == []
 
 
-def test_an_index_that_is_lost_or_damaged_costs_time_and_nothing_else(make, node):
+def test_index_lost_or_damaged_costs_time_and_nothing_else(make, node):
     fill(node, "a", 48, key)
     node.archive.publish_all()
     node.archive.index()
@@ -133,7 +133,7 @@ def test_an_index_that_is_lost_or_damaged_costs_time_and_nothing_else(make, node
         assert len(list(object_problems(snapshot, again.objects))) == 1 + len(others)
 
 
-def test_a_run_that_says_something_else_than_its_segments_is_named(node):
+def test_run_that_says_something_else_than_its_segments_is_named(node):
     """Its bytes are whole, and it was made of other records: only looking at both tells."""
     fill(node, "a", 16, key)
     fill(node, "b", 16, lambda number: f"key-{number % 4}")
@@ -256,7 +256,7 @@ def test_the_old_segments_are_deleted_after_grace_and_not_before(node):
     assert node.read("a") == records
 
 
-def test_a_reader_in_the_middle_of_an_old_segment_goes_on(node):
+def test_reader_in_middle_of_old_segment_goes_on(node):
     records = node.write("a", 40)
     node.archive.publish_all()
     with node.database.read() as snapshot:
@@ -319,7 +319,7 @@ def test_indexes_stay_right_when_segments_are_compacted(node):
     sound(node)
 
 
-def test_a_run_goes_on_from_the_middle_of_a_compacted_segment(node):
+def test_run_goes_on_from_middle_of_compacted_segment(node):
     fill(node, "a", 16, key)
     node.archive.publish_all()
     node.archive.index()

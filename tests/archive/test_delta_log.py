@@ -342,7 +342,7 @@ def test_truncate_keeps_young_entries(log):
     assert log.snapshot(0) == states[0]
 
 
-def test_reader_of_a_log_that_is_truncated_meanwhile_reads_the_newest_state():
+def test_reader_of_log_that_is_truncated_meanwhile_reads_newest_state():
     objects = MemoryStore()
     log = DeltaLog(objects, "t")
     states = fill(log, 8)

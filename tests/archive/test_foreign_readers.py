@@ -166,7 +166,7 @@ def test_readers_have_the_rows_of_every_point(store):
     check(store, expected)
 
 
-def test_readers_have_the_rows_of_a_store_after_purge_and_retention(store):
+def test_readers_have_rows_of_store_after_purge_and_retention(store):
     for number in (1, 2):
         live(store, number)
         publish(store)

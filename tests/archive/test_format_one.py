@@ -141,7 +141,7 @@ def test_another_store_does_not_start_tables(tmp_path, nodes):
         assert "no database of this store" in error.message
 
 
-def test_first_store_restored_from_format_1_that_publishes_is_the_publisher(tmp_path, nodes):
+def test_first_store_restored_from_format_1_that_publishes_is_publisher(tmp_path, nodes):
     node, url = nodes
     for name in ("one", "two"):
         rebuilt(tmp_path / name, url)

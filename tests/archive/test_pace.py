@@ -39,7 +39,7 @@ def counting():
     return lambda: next(numbers)
 
 
-def test_a_pause_is_in_proportion_to_the_piece_while_others_write():
+def test_pause_is_in_proportion_to_piece_while_others_write():
     clock = Clock()
     pace = paced(counting(), clock)
     with pace.piece():
@@ -82,7 +82,7 @@ def test_no_piece_begins_while_something_is_pressing_and_the_pause_is_that_of_th
     assert clock.now == pytest.approx(0.08, abs=limits.BACKGROUND_LOOK_S)
 
 
-def test_what_presses_for_ever_does_not_keep_a_backlog_for_ever():
+def test_what_presses_for_ever_does_not_keep_backlog_for_ever():
     clock = Clock()
     pace = Throttle(counting(), 2.0, clock=clock, sleep=clock.sleep, pressing=lambda: True)
     with pace.piece():
@@ -107,7 +107,7 @@ def test_getting_an_item_and_working_on_it_are_one_piece():
     assert clock.now == pytest.approx(3 * 0.020)
 
 
-def test_what_an_object_store_does_with_a_chunk_keeps_no_piece_waiting():
+def test_what_object_store_does_with_chunk_keeps_no_piece_waiting():
     clock = Clock()
     pace = paced(counting(), clock, pauses=1.0)
 

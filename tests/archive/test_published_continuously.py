@@ -71,7 +71,7 @@ def test_each_round_publishes_what_is_new_in_every_model(store, url, tmp_path):
     assert backup.state().points == 2
 
 
-def test_a_database_that_is_poisoned_is_named_and_keeps_no_other_waiting(store, url, tmp_path):
+def test_database_poisoned_is_named_and_keeps_no_other_waiting(store, url, tmp_path):
     Life(store, Random(2)).everything()
     space = store.space("did:key:facts")
     space.database.transact(lambda txn: txn.execute(POISON))
@@ -92,7 +92,7 @@ def test_a_database_that_is_poisoned_is_named_and_keeps_no_other_waiting(store, 
     assert contents(rebuilt(tmp_path / "again", url)) == contents(store.root)
 
 
-def test_the_longer_a_database_fails_the_longer_it_is_left_alone(store):
+def test_backoff_of_failing_database_grows(store):
     store.space(DID).set("a", {"n": 1})
     store.space(DID).database.transact(lambda txn: txn.execute(POISON))
     backup, pauses = Continuous(store), []

@@ -79,9 +79,7 @@ def test_a_store_that_does_not_publish_has_no_triggers(store):
 # One store after another
 
 
-def test_a_store_that_was_restored_to_the_past_does_not_publish_over_newer_history(
-    store, url, tmp_path
-):
+def test_store_restored_to_past_does_not_publish_over_newer_history(store, url, tmp_path):
     life = Life(store, Random(7))
     life.everything()
     first = published(store).point
@@ -122,7 +120,7 @@ def test_a_store_that_took_over_without_changes_is_what_the_newest_point_shows(
 # Points
 
 
-def test_a_point_is_named_by_its_id_or_by_a_time(store, url, tmp_path):
+def test_point_is_named_by_its_id_or_by_time(store, url, tmp_path):
     space = store.space(DID)
     points = []
     for number in range(3):
@@ -169,7 +167,7 @@ def test_a_store_that_is_open_for_reading_does_not_publish(store, url):
         reader.publish()
 
 
-def test_the_manifest_of_a_stream_is_shown_as_it_was_at_a_point():
+def test_manifest_of_stream_is_shown_as_it_was_at_point():
     """Without the segments, and the runs of indexes, that go beyond it."""
     columns = Segments([0, 2, 5], [1, 4, 6], [9] * 3, [7] * 3, [1] * 3, [1] * 3, ["d"] * 3)
     runs = [

@@ -155,7 +155,7 @@ def test_a_purged_session_does_not_come_back(store, url, tmp_path):
     assert contents(tmp_path / "again") == contents(store.root)
 
 
-def test_flags_settings_and_tables_of_an_app_are_as_they_were(store, url, tmp_path):
+def test_flags_settings_and_tables_of_app_are_as_they_were(store, url, tmp_path):
     life = Life(store, Random(4))
     graphs, app = store.graphs, life.app
     row = {"type_id": life.types["parent"], "owner_identity": life.me}

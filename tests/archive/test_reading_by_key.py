@@ -43,7 +43,7 @@ def test_the_log_is_asked_through_its_index(node):
 
 @pytest.mark.parametrize("indexed", [False, True])
 @pytest.mark.parametrize("compacted", [False, True])
-def test_a_key_is_found_in_segments_and_in_the_log_together(node, indexed, compacted):
+def test_key_is_found_in_segments_and_in_log_together(node, indexed, compacted):
     fill(node, "a", 30, key)
     node.archive.round()
     assert 0 < len(node.log("a")) < 30
@@ -170,7 +170,7 @@ def test_of_many_segments_only_those_with_the_key_are_opened(segmented):
     assert having <= whole <= having * 1.01
 
 
-def test_filters_spare_the_row_groups_that_do_not_have_the_key(node):
+def test_filters_spare_row_groups_that_do_not_have_key(node):
     stream = node.streams.create("a", "text/plain")
     for number in range(4):
         stream.append([b"x"], key=f"a-{number}z"[:5])

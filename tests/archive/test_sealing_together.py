@@ -65,7 +65,7 @@ def test_an_archive_that_opens_clears_what_a_crash_left(node):
     assert not left.exists()
 
 
-def test_two_that_build_the_same_segment_do_not_take_each_others_file(node):
+def test_builders_of_one_segment_keep_to_their_own_files(node):
     folder = node.root / "made"
     with node.database.read() as snapshot:
         found = Sealable._make(snapshot.one(SQL.sealable, ("a",)))

@@ -86,7 +86,7 @@ def large_rows(count=3000, size=2000):
     return [Row(at, at, b"k%d" % at, 0, bytes([at % 251]) * size) for at in range(count)]
 
 
-def test_a_read_in_the_middle_fetches_a_small_part_of_an_object(tmp_path):
+def test_read_in_middle_fetches_small_part_of_object(tmp_path):
     rows = [row._replace(payload=bytes(range(256)) * 8) for row in large_rows()]
     sealed, path, name = build(tmp_path, rows)
     assert sealed.groups >= 5
@@ -182,7 +182,7 @@ def threads():
 
 
 @pytest.mark.parametrize("allowed", [100, 1_500_000, 5_000_000])
-def test_a_segment_that_the_disk_does_not_take_leaves_no_file(tmp_path, allowed):
+def test_segment_that_disk_does_not_take_leaves_no_file(tmp_path, allowed):
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     rows = noise(3000)
     resource.setrlimit(resource.RLIMIT_FSIZE, (allowed, before[1]))

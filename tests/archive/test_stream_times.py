@@ -29,7 +29,7 @@ def since(node, name, time):
     return [record.ts_ms for record in node.streams.open(name).read(since=time)]
 
 
-def test_read_begins_at_the_first_record_at_or_after_a_time(node):
+def test_read_begins_at_first_record_at_or_after_time(node):
     write_at(node, "a", [1_000, 2_000, 2_000, 3_000])
     assert since(node, "a", 0) == since(node, "a", 1_000) == [1_000, 2_000, 2_000, 3_000]
     assert since(node, "a", 1_001) == since(node, "a", 2_000) == [2_000, 2_000, 3_000]

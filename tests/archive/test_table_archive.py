@@ -248,7 +248,7 @@ def test_rows_that_gc_and_purges_removed_are_gone_and_older_points_have_them(tmp
         last.space(DID).read("a", at=2)
 
 
-def test_tables_of_an_app_with_columns_of_their_own_are_restored(tmp_path):
+def test_tables_of_app_with_columns_of_their_own_are_restored(tmp_path):
     url = tmp_path / "objects"
     with open_at(tmp_path / "store", url) as store:
         app = store.graphs.register_app("notes", "Notes").app_id
@@ -369,7 +369,7 @@ def test_of_two_copies_of_a_store_one_publishes(tmp_path):
     assert contents(rebuilt(tmp_path / "again", url)) == expected
 
 
-def test_a_space_that_was_replaced_by_an_older_copy_is_refused_alone(tmp_path):
+def test_space_that_was_replaced_by_older_copy_is_refused_alone(tmp_path):
     url, path = tmp_path / "objects", tmp_path / "store"
     file = path / "spaces" / f"{DID}.sqlite"
     with open_at(path, url) as store:
@@ -471,7 +471,7 @@ class DelayedPut(FaultyStore):
         return super().put(key, data, **options)
 
 
-def test_a_database_that_fails_in_the_middle_does_not_stop_the_others(tmp_path):
+def test_database_that_fails_in_middle_does_not_stop_others(tmp_path):
     url = tmp_path / "objects"
     with open_at(tmp_path / "store", url) as store:
         bad, good = store.space("did:key:bad"), store.space("did:key:good")
@@ -574,7 +574,7 @@ def test_reader_leaves_out_rows_of_points_outside_of_an_interval(tmp_path):
     assert len(files) == 2
 
 
-def test_what_changes_while_it_is_published_is_published_the_next_time(tmp_path):
+def test_what_changes_while_it_is_published_is_published_next_time(tmp_path):
     url = tmp_path / "objects"
     with open_at(tmp_path / "store", url) as store:
         space = store.space(DID)

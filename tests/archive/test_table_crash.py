@@ -100,7 +100,7 @@ def test_a_store_that_is_killed_while_it_publishes_goes_on(tmp_path, fault):
 @pytest.mark.slow
 @pytest.mark.parametrize("hit", [1, 5, 17])
 @pytest.mark.parametrize("point", POINTS)
-def test_a_store_that_is_killed_anywhere_while_it_publishes_goes_on(tmp_path, point, hit):
+def test_store_that_is_killed_anywhere_while_it_publishes_goes_on(tmp_path, point, hit):
     died = crash.run(CHILD, str(tmp_path), "2", fault=f"archive.{point}=kill@{hit}")
     assert died.killed, died
     check(tmp_path, died.lines)
@@ -129,7 +129,7 @@ def test_store_killed_while_it_publishes_to_s3_continues(tmp_path, s3_url, fault
 
 
 @pytest.mark.slow
-def test_a_store_that_is_killed_again_and_again_loses_no_point(tmp_path):
+def test_store_that_is_killed_again_and_again_loses_no_point(tmp_path):
     random, points = Random(11), []
     for seed in range(12):
         moment = crash.Moment(acknowledgements=random.randint(0, 3), seconds=random.random() / 4)
@@ -243,7 +243,7 @@ def test_a_publisher_that_is_paused_before_any_write_is_fenced(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_paused_publisher_to_a_server_of_the_s3_protocol_is_fenced(tmp_path, s3_url):
+def test_paused_publisher_to_server_of_s3_protocol_is_fenced(tmp_path, s3_url):
     wake_up(tmp_path, s3_url, 12)
 
 
@@ -331,7 +331,7 @@ def fail_somewhere(store, random):
 
 @settings(max_examples=2, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.randoms(use_true_random=False))
-def test_every_point_of_a_store_that_crashes_restores_what_it_was(tmp_path_factory, random):
+def test_every_point_of_store_that_crashes_restores_what_it_was(tmp_path_factory, random):
     folder = tmp_path_factory.mktemp("life")
     try:
         lives_with_crashes(folder, random)

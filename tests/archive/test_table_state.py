@@ -46,7 +46,7 @@ def test_newest_version_of_each_key_is_the_state(steps, data):
     ),
     st.randoms(use_true_random=False),
 )
-def test_rows_of_the_newest_point_are_the_state_of_a_whole_table(steps, random):
+def test_rows_of_newest_point_are_state_of_whole_table(steps, random):
     rows = []
     for point, (table, values) in enumerate(steps):
         ops = [(table, WHOLE, point, (value,)) for value in values]

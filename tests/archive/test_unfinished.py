@@ -64,7 +64,7 @@ def test_abandoned_files_are_swept(tmp_path):
     sweep(temporary)
 
 
-def test_one_that_is_swept_before_it_is_held_is_made_again(tmp_path, monkeypatch):
+def test_one_swept_before_it_is_held_is_made_again(tmp_path, monkeypatch):
     temporary, final = tmp_path / ".file.partial", tmp_path / "file"
     lock, swept = fcntl.flock, []
 

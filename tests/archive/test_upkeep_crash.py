@@ -71,7 +71,7 @@ def test_node_killed_while_it_compacts_and_indexes_leaves_no_files(make, point, 
 # The log lets go in slices
 
 
-def test_a_log_lets_go_slice_by_slice_and_appends_go_between(make):
+def test_log_lets_go_slice_by_slice_and_appends_go_between(make):
     node = make(policy=Policy(seal_rows=50, trim_rows=7))
     records = node.write("a", 50)
     sizes = []
@@ -146,7 +146,7 @@ def test_a_begun_segment_is_not_lost_when_its_file_is_and_the_manifest_went_back
     sound(again)
 
 
-def test_retention_keeps_what_it_should_while_a_segment_leaves_the_log(make):
+def test_retention_keeps_what_it_should_while_segment_leaves_log(make):
     node = make(policy=Policy(seal_rows=20, trim_rows=3))
     stream = node.streams.create("a", "text/plain", retention_seconds=100)
     for _ in range(20):

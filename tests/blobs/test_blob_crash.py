@@ -84,7 +84,7 @@ def killed_at(root: Path, how: str, step: int) -> bool:
 
 
 @pytest.mark.parametrize("how", ["put", "stream"])
-def test_a_writer_killed_at_any_step_leaves_the_whole_blob_or_none(tmp_path, how):
+def test_writer_killed_at_any_step_leaves_whole_blob_or_none(tmp_path, how):
     whole = 0
     for step in count(1):
         root = tmp_path / str(step)

@@ -206,7 +206,7 @@ def test_a_folder_that_was_removed_is_made_again(store):
     assert store.get(store.put_stream([b"more"])) == b"more"
 
 
-def test_a_file_where_the_folder_should_be_is_a_clear_error(tmp_path):
+def test_file_where_folder_should_be_is_clear_error(tmp_path):
     (tmp_path / "taken").write_bytes(b"a file")
     store = FolderBlobs(tmp_path / "taken")
     for put in (lambda: store.put(DATA), lambda: store.put_stream([DATA])):

@@ -66,7 +66,7 @@ def test_a_blob_that_is_there_is_not_written_again(objects):
         assert objects.get(key).info.version == version
 
 
-def test_a_blob_that_another_writer_stores_meanwhile_is_the_same_blob(objects):
+def test_blob_that_another_writer_stores_meanwhile_is_same_blob(objects):
     store, other = ObjectBlobs(objects), ObjectBlobs(objects)
 
     def pieces():

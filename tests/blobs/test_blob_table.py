@@ -38,7 +38,7 @@ def test_the_table_has_the_columns_of_the_specification(database):
         ]
 
 
-def test_a_row_holds_the_digits_the_bytes_the_type_and_the_size(store):
+def test_row_holds_digits_bytes_type_and_size(store):
     blob_id = store.put(b"abc", content_type="text/plain")
     with store.database.read() as snapshot:
         ((digits, data, content_type, size, created_at),) = snapshot.all(ROW)
@@ -98,7 +98,7 @@ def test_more_blobs_than_fit_one_page_are_listed(store):
     assert store.usage().count == count
 
 
-def test_a_database_that_is_open_for_reading_gives_blobs_and_takes_none(store):
+def test_database_open_for_reading_gives_blobs_and_takes_none(store):
     blob_id = store.put(b"abc")
     with Database.open(store.database.path, migrations=[MIGRATION], mode="r") as readable:
         reader = TableBlobs(readable)

@@ -47,7 +47,7 @@ def document(done):
     return json.loads(done.out)
 
 
-def test_a_batch_goes_in_and_comes_out_again_now_and_then(notes):
+def test_batch_goes_in_and_comes_out_again_now_and_then(notes):
     body = {"parent_id": {"$op": 0}, "value": "one"}
     ops = [
         {"op": "parent_create", "type_key": "note"},

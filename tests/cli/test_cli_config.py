@@ -59,7 +59,7 @@ def test_the_root_may_come_from_the_environment(call):
     assert rows(done)["kernel.readers_max"]["value"] == 2
 
 
-def test_a_misspelt_variable_stops_the_command_and_names_the_right_one(call):
+def test_misspelt_variable_stops_command_and_names_right_one(call):
     done = call("config", FOURFOLD_KERNEL_READER_MAX="2")
     assert done.code == 2
     assert "FOURFOLD_KERNEL_READERS_MAX" in done.err
@@ -72,7 +72,7 @@ def test_a_store_from_the_future_is_refused(call):
     assert done.error["kind"] == "future_format"
 
 
-def test_init_prints_a_fresh_file_or_writes_it_into_the_root(call):
+def test_init_prints_fresh_file_or_writes_it_into_root(call):
     printed = call("config", "--init")
     assert printed.out == settings.fresh_file()
     target = call.folder / "new" / "store"

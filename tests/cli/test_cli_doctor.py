@@ -75,7 +75,7 @@ def test_a_failing_check_gives_exit_code_one_and_the_command_that_mends_it(call)
     assert "fourfold.open('missing')" in done.out
 
 
-def test_an_error_in_the_settings_is_a_finding_and_stops_no_other_check(call, root):
+def test_error_in_settings_is_finding_and_stops_no_other_check(call, root):
     (root / "fourfold.toml").write_text("format = 1\n[kernel]\nreader_max = 1\n")
     done = call("doctor", root, "--json")
     assert done.code == 1
@@ -191,7 +191,7 @@ def test_files_of_another_user_are_a_failure(target):
     assert (finding.status, finding.facts["foreign"]) == ("fail", 1)
 
 
-def test_a_held_lock_names_its_holder_and_a_free_one_is_harmless(target):
+def test_held_lock_names_its_holder_and_free_one_is_harmless(target):
     assert "harmless" in only(locks(target)).message
     with fourfold.open(target.root) as store:
         store.database("notes")
@@ -201,7 +201,7 @@ def test_a_held_lock_names_its_holder_and_a_free_one_is_harmless(target):
 
 
 @pytest.mark.parametrize(("count", "status"), [(1024, "ok"), (4096, "warn"), (8192, "fail")])
-def test_a_write_ahead_log_that_grew_is_judged_by_the_settings(root, count, status):
+def test_write_ahead_log_that_grew_is_judged_by_settings(root, count, status):
     values = {"health.wal_degraded_bytes": 4096, "health.wal_failed_bytes": 8192}
     settings = load(root, environ={}, arguments=values)
     with (root / "databases" / "notes.sqlite-wal").open("wb") as file:
@@ -247,7 +247,7 @@ def test_a_database_that_does_not_open_is_a_failure(target):
     assert none.status == "ok"
 
 
-def test_a_file_that_only_looks_like_a_database_is_warned_about(target):
+def test_file_that_only_looks_like_database_is_warned_about(target):
     (target.root / "databases" / "other.sqlite").write_bytes(b"scrap")
     assert [finding.status for finding in store_module.databases(target)] == ["ok", "warn"]
 
@@ -268,7 +268,7 @@ def test_an_object_store_that_cannot_be_opened_is_a_failure(call, root):
     assert findings["objects"]["status"] == "fail"
 
 
-def test_a_very_large_store_is_looked_at_in_part_and_that_is_said(monkeypatch, target):
+def test_very_large_store_is_looked_at_in_part_and_said(monkeypatch, target):
     monkeypatch.setattr("fourfold.cli.doctor.store.DOCTOR_ENTRIES_MAX", 3)
     assert "the first 3" in only(permissions(target)).message
 

@@ -55,7 +55,7 @@ def test_an_error_goes_to_stderr_with_its_kind_hint_and_exit_code(call, argument
 @pytest.mark.parametrize(
     "arguments", [["nonsense"], ["version", "--nonsense"], ["backup"], ["version", "extra"]]
 )
-def test_a_wrong_call_is_bad_input_and_says_where_help_is(call, arguments):
+def test_wrong_call_is_bad_input_and_says_where_help_is(call, arguments):
     plain = call(*arguments)
     assert (plain.code, plain.out) == (InvalidInput.exit_code, "")
     assert plain.err.startswith("error[invalid_input]: ")
@@ -146,7 +146,7 @@ def test_a_bug_is_exit_code_70_and_shows_its_traceback_only_on_request(monkeypat
         (OSError(5, "Input/output error", "a/b"), "storage"),
     ],
 )
-def test_an_error_of_the_machine_names_the_file_and_gets_a_kind(monkeypatch, capsys, error, kind):
+def test_error_of_machine_names_file_and_gets_kind(monkeypatch, capsys, error, kind):
     monkeypatch.setattr(main, "_invoke", boom(error))
     main.run([])
     assert capsys.readouterr().err.startswith(f"error[{kind}]: a/b: {error.strerror}")
@@ -183,7 +183,7 @@ def test_a_reader_that_goes_away_ends_the_command_quietly(tmp_path):
     assert finish(child) == Done(main.EXIT_BROKEN_PIPE, "", "")
 
 
-def test_a_full_disk_under_stdout_is_an_error_not_a_success(tmp_path):
+def test_full_disk_under_stdout_is_error_not_success(tmp_path):
     full = Path("/dev/full")
     if not full.exists():
         pytest.skip("there is no /dev/full")
@@ -231,7 +231,7 @@ def test_ctrl_c_exits_with_130_and_says_that_nothing_is_half_written(tmp_path):
         assert "Traceback" not in done.stderr
 
 
-def test_a_terminal_that_lacks_a_letter_does_not_stop_a_command(process, tmp_path):
+def test_terminal_that_lacks_letter_does_not_stop_command(process, tmp_path):
     folder = tmp_path / "müll"
     folder.mkdir()
     done = process("config", folder, PYTHONIOENCODING="ascii", FOURFOLD_KERNEL_READERS_MAX="3")

@@ -46,7 +46,7 @@ def run_in_terminal(home, *arguments, stream="stdout", **environ):
     return shown
 
 
-def test_a_table_is_drawn_on_a_terminal_and_plain_text_elsewhere(call, tmp_path):
+def test_table_is_drawn_on_terminal_and_plain_text_elsewhere(call, tmp_path):
     drawn, err = run_in_terminal(tmp_path, "version")
     assert err == ""
     assert "─" in drawn or "━" in drawn
@@ -57,7 +57,7 @@ def test_a_table_is_drawn_on_a_terminal_and_plain_text_elsewhere(call, tmp_path)
 
 
 @pytest.mark.parametrize("variable", ["NO_COLOR", "FOURFOLD_NO_COLOR"])
-def test_colour_is_used_on_a_terminal_unless_it_is_switched_off(tmp_path, variable):
+def test_colour_is_used_on_terminal_unless_it_is_switched_off(tmp_path, variable):
     green = "\x1b[32m"
     assert green in run_in_terminal(tmp_path, "doctor")[0]
     assert green not in run_in_terminal(tmp_path, "doctor", **{variable: "1"})[0]
@@ -164,7 +164,7 @@ def test_differences_and_logs_are_plain_in_a_pipe(changed, call):
         assert "\x1b" not in done.out
 
 
-def test_transcript_is_wrapped_to_the_terminal_and_not_in_a_pipe(tmp_path, call):
+def test_transcript_is_wrapped_to_terminal_and_not_in_pipe(tmp_path, call):
     content = "word " * 60
     with fourfold.open(tmp_path / "store") as store:
         store.sessions.create_session({"id": "s"})

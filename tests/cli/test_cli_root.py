@@ -115,6 +115,6 @@ def test_demo_creates_a_folder_and_ignores_the_variable():
     assert parse("demo", ["--root", "new"])["root"] == Path("new")
 
 
-def test_relative_root_that_starts_with_a_dash_is_an_option_value(call, root, tmp_path):
+def test_relative_root_that_starts_with_dash_is_option_value(call, root, tmp_path):
     assert call("space", "create", "did:web:a.example", "--root=-odd").code == 0
     assert call("space", "list", "--json", FOURFOLD_ROOT="-odd").document["spaces"]

@@ -135,7 +135,7 @@ def test_restoring_over_the_same_state_keeps_the_old_file(call, root, tmp_path):
     assert call("verify", root).code == 0
 
 
-def test_a_backup_of_another_store_is_not_restored_over_this_one(call, root, tmp_path):
+def test_backup_of_another_store_is_not_restored_over_this_one(call, root, tmp_path):
     call("backup", root, tmp_path / "copy")
     with fourfold.open(tmp_path / "other") as store:
         store.database("notes")

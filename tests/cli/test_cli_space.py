@@ -171,7 +171,7 @@ def test_if_seq_writes_only_over_what_was_seen(on, refused):
 # Reads
 
 
-def test_get_prints_the_document_alone_so_that_it_can_be_stored_again(on):
+def test_get_prints_document_alone_so_it_can_be_stored_again(on):
     document = {"title": "é\u0007\u0085\u202e", "n": [1, 1.0, None, 10**20]}
     on("set", "note", json.dumps(document))
     printed = on("get", "note").out
@@ -206,7 +206,7 @@ def test_every_past_state_is_read_by_seq_and_by_time(on):
         assert get(on, "note", "--at", first["created_at"].removesuffix("Z")) == {"n": 1}
 
 
-def test_an_entity_that_is_not_there_is_an_error_that_says_why(on, refused):
+def test_entity_that_is_not_there_is_error_that_says_why(on, refused):
     assert "never written" in refused("get", "note")["message"]
     on("set", "note", "{}")
     on("delete", "note")
@@ -261,7 +261,7 @@ def test_a_name_cannot_move_the_cursor(on):
     assert "\x1b" not in on("delete", "\x1b[2Ja").out
 
 
-def test_the_log_shows_the_newest_commits_last_and_goes_on_by_seq(on):
+def test_log_shows_newest_commits_last_and_goes_on_by_seq(on):
     assert on("log").out == "no commits yet\n"
     for number in range(5):
         on("set", f"e{number}", "{}")
@@ -375,7 +375,7 @@ def test_an_entity_without_history_is_an_error(refused, on):
     assert on("history", "note", "--json").document["revisions"] == []
 
 
-def test_a_reader_works_beside_a_writer_and_a_second_writer_is_refused(on, run, tmp_path):
+def test_reader_works_beside_writer_and_second_writer_is_refused(on, run, tmp_path):
     on("set", "note", '{"a": 1}')
     with fourfold.open(tmp_path / "shop") as store:
         store.space(DID).set("note", {"a": 2})
@@ -395,7 +395,7 @@ def test_a_group_without_a_command_shows_its_help(run, arguments):
     assert "--json" in bare.out
 
 
-def test_a_wrong_command_of_a_group_is_named_with_where_help_is(run):
+def test_wrong_command_of_group_is_named_with_where_help_is(run):
     done = run("branch", "bogus")
     assert done.code == 2
     assert "bogus" in done.err

@@ -80,7 +80,7 @@ def test_a_conflict_is_shown_and_nothing_is_written(parted, run, refused):
         ("null", None),
     ],
 )
-def test_a_conflict_is_resolved_as_one_side_or_as_something_else(parted, choice, expected):
+def test_conflict_is_resolved_as_one_side_or_as_something_else(parted, choice, expected):
     parted("patch", "note", '{"op": "replace", "path": "/title", "value": "c"}')
     parted("merge", "draft", "--resolve", "note", choice)
     if expected is None:
@@ -150,7 +150,7 @@ def test_revert_brings_back_everything_or_some_entities(parted, run):
 # Branches
 
 
-def test_a_branch_shows_its_parent_as_it_was_and_goes_its_own_way(on):
+def test_branch_shows_its_parent_as_and_goes_its_own_way(on):
     on("set", "note", '{"n": 1}')
     on("set", "note", '{"n": 2}')
     made = on("branch create", "old", "--at", "1", "--json").document
@@ -210,7 +210,7 @@ def test_a_blob_goes_in_and_comes_out(on, run, tmp_path):
     assert run("blob", "get", "shop", DID, name, "--json").code == 2
 
 
-def test_the_bytes_of_a_blob_go_to_stdout_as_they_are(on):
+def test_bytes_of_blob_go_to_stdout_as_they_are(on):
     assert on("blob list").out == "no blobs yet\n"
     name = on("blob put", "-", stdin=b"line\r\n\tno newline").out.strip()
     assert on("blob get", name).out == "line\r\n\tno newline"

@@ -147,7 +147,7 @@ def test_bad_input_is_refused_with_its_name_and_writes_nothing(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["shop"]
 
 
-def test_an_import_that_is_cut_off_says_what_may_be_there(used, run, tmp_path):
+def test_import_that_is_cut_off_says_what_may_be_there(used, run, tmp_path):
     used("export", "--output", "whole.ndjson")
     whole = (tmp_path / "whole.ndjson").read_bytes()
     (tmp_path / "cut.ndjson").write_bytes(whole[: len(whole) // 2])

@@ -70,7 +70,7 @@ def test_file_is_loaded_once_whatever_its_pieces(store, tmp_path, monkeypatch):
         store.jobs.load(path, space=DID)
 
 
-def test_handles_of_a_server_are_shown_like_those_of_a_folder(served, store):
+def test_handles_of_server_are_shown_like_those_of_folder(served, store):
     store.sessions.create({"id": "shown"}).append(
         {"type": "message/appended", "message": {"role": "user", "content": "<b>hi</b>"}}
     )

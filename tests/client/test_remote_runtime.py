@@ -60,7 +60,7 @@ def test_agent_killed_in_the_middle_of_its_turn_is_resumed(tmp_path):
         assert agent(store.sessions, effects).vars(SID)["parts"][0].startswith("1 ")
 
 
-def test_runtime_runs_the_same_turns_on_a_folder_and_on_a_server(store, tmp_path):
+def test_runtime_runs_same_turns_on_folder_and_on_server(store, tmp_path):
     result = agent(store.sessions, tmp_path / "effects").run_turn(SID, TASK)
     assert (result.status, result.value) == ("final", [602] * PARTS)
     view = store.sessions.current_view(SID)

@@ -96,7 +96,7 @@ def test_documents_are_instances_of_other_models(space):
     assert sizes.get("size-1") == {"width": 3}
 
 
-def test_invalid_documents_are_refused_with_the_path_before_anything_is_written(space):
+def test_invalid_documents_are_refused_with_path_before_anything_is_written(space):
     notes = space.typed(Note)
     wrong = Note("a", authors=[Author("Ann"), Author(5)])
     with pytest.raises(errors.InvalidInput) as caught:

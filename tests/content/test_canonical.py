@@ -185,7 +185,7 @@ def test_what_cannot_be_encoded_is_refused_with_its_path(value, path, reason):
     assert reason in str(caught.value)
 
 
-def test_the_deepest_value_comes_back_and_one_level_more_is_refused():
+def test_deepest_value_comes_back_and_one_level_more_is_refused():
     value: object = []
     for _ in range(limits.CONTENT_DEPTH_MAX - 1):
         value = [value]
@@ -198,7 +198,7 @@ def test_the_deepest_value_comes_back_and_one_level_more_is_refused():
         decode(b"[" * 100_000 + b"]" * 100_000)
 
 
-def test_values_that_are_encoded_together_leave_room_for_one_more_bracket():
+def test_values_encoded_together_leave_room_for_one_more_bracket():
     deepest = ["x"]
     for _ in range(limits.CONTENT_DEPTH_MAX - 2):
         deepest = {"a": deepest} if type(deepest) is list else [deepest]
@@ -222,7 +222,7 @@ def test_what_must_be_looked_at_alone_is_not_encoded_together():
         assert encode_each([{"a": 1}, {"b": value}]) is None
 
 
-def test_a_set_counts_as_two_brackets_and_a_tagged_leaf_as_one():
+def test_set_counts_as_two_brackets_and_tagged_leaf_as_one():
     value: frozenset[object] = frozenset()
     for _ in range(limits.CONTENT_DEPTH_MAX // 2 - 1):
         value = frozenset({value})
@@ -349,7 +349,7 @@ def test_only_bytes_are_decoded():
             decode(data)  # type: ignore[arg-type]
 
 
-def test_a_reference_is_not_a_dict_and_comes_back_as_a_reference():
+def test_reference_is_not_dict_and_comes_back_as_reference():
     value = {"vars": REF, "more": [REF, {REF}], "like": REF.as_dict()}
     assert decode(encode(value)) == value
     assert type(decode(encode(value))["vars"]) is PayloadRef

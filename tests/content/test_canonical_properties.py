@@ -63,7 +63,7 @@ def test_the_fast_way_and_the_careful_way_agree(value):
 
 
 @given(st.lists(st.one_of(json_values(max_leaves=6), content_values(max_leaves=6)), max_size=6))
-def test_values_that_are_encoded_together_have_the_bytes_that_each_has_alone(values):
+def test_values_encoded_together_have_bytes_that_each_has_alone(values):
     found = encode_each(values)
     if found is not None:
         assert found == [encode(value) for value in values]
@@ -77,7 +77,7 @@ def test_the_order_of_insertion_changes_nothing(value, rng):
 
 
 @given(confusable_values(), confusable_values())
-def test_two_values_share_bytes_only_if_they_are_the_same_typed_value(one, other):
+def test_two_values_share_bytes_only_if_same_typed_value(one, other):
     assert (encode(one) == encode(other)) == (typed_form(one) == typed_form(other))
 
 

@@ -70,7 +70,7 @@ def test_what_is_recorded_as_refused_is_refused(vector):
         decode(vector["text"].encode())
 
 
-def test_the_vectors_are_those_of_this_version_and_have_distinct_names():
+def test_vectors_are_those_of_this_version_and_have_distinct_names():
     assert FILE["encoding"] == VERSION
     everything = names(FILE["vectors"]) + names(FILE["refused"])
     assert len(set(everything)) == len(everything)

@@ -146,7 +146,7 @@ def test_filter_survives_pickling_and_its_own_json(where, document):
         assert copy.matches(document) is parsed.matches(document)
 
 
-def test_changing_what_was_passed_or_received_does_not_change_the_filter():
+def test_changing_what_was_passed_or_received_does_not_change_filter():
     where = {"a": {"$in": [1, {"b": [2]}]}}
     parsed = parse_filter(where)
     where["a"]["$in"][1]["b"].append(3)

@@ -53,7 +53,7 @@ def test_a_value_has_the_reference_of_the_original_implementation(value, text):
     assert str(refer(value)) == text
 
 
-def test_a_chain_of_facts_has_the_references_of_the_original_implementation():
+def test_chain_of_facts_has_references_of_original_implementation():
     empty = refer({"id": ENTITY})
     first = refer({"type": "set", "id": ENTITY, "value": {"value": {"n": 1}}, "parent": empty})
     second = refer({"type": "delete", "id": ENTITY, "parent": first})
@@ -183,7 +183,7 @@ def test_references_can_be_keys():
 
 
 @given(st.dictionaries(st.text(max_size=5), values(), max_size=6))
-def test_a_map_can_be_hashed_from_the_digests_of_its_values(value):
+def test_map_can_be_hashed_from_digests_of_its_values(value):
     assert digest_of_map({key: digest(part) for key, part in value.items()}) == digest(value)
 
 

@@ -98,7 +98,7 @@ def test_a_space_is_not_carried_into_itself(source):
         bundle.carry_over(source, source)
 
 
-def test_a_space_that_came_out_different_is_not_taken_for_the_same(source, target):
+def test_space_that_came_out_different_is_not_taken_for_same(source, target):
     bundle.carry_over(source, target)
     with target.database.write() as txn:
         txn.execute('UPDATE "commit" SET original = replace(original, \'"n"\', \'"k"\')')

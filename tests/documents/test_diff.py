@@ -79,7 +79,7 @@ def test_two_states_of_one_branch(space):
     assert sides(space.diff("", None, 3)) == dict.fromkeys(found, "a")
 
 
-def test_a_branch_differs_by_what_each_side_did_since_they_parted(space):
+def test_branch_differs_by_what_each_side_did_since_they_parted(space):
     for entity in ("urn:mine", "urn:theirs", "urn:both", "urn:alike", "urn:untouched"):
         space.set(entity, {"value": 0})
     space.branches.create("work")

@@ -123,7 +123,7 @@ def check(before, after):
 
 
 @given(DOCUMENTS, DOCUMENTS)
-def test_the_difference_of_any_two_documents_makes_one_of_the_other(before, after):
+def test_difference_of_any_two_documents_makes_one_of_other(before, after):
     check(before, after)
 
 

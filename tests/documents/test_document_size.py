@@ -68,7 +68,7 @@ def test_many_small_patches_do_not_pass_the_limit_together(space, limit, warm):
     space.patch("d", [{"op": "replace", "path": "/l/0", "value": "another 9"}])
 
 
-def test_several_operations_of_one_commit_do_not_pass_the_limit_together(space, limit):
+def test_several_operations_of_one_commit_do_not_pass_limit_together(space, limit):
     with pytest.raises(ContentError, match="operation 1"):
         space.transact(
             [{"op": "patch", "id": "d", "patches": append("x" * 1_200)} for _ in range(2)]

@@ -207,7 +207,7 @@ def test_what_came_later_can_be_brought_over_alone(source, target):
     assert target.log() == source.log()
 
 
-def test_a_later_part_is_refused_while_the_earlier_one_is_missing(source, target):
+def test_later_part_is_refused_while_earlier_one_is_missing(source, target):
     lines = list(bundle.export(source, after=5))
     with pytest.raises(Refused, match="begins after seq 5"):
         bundle.replay(target, lines)
@@ -298,7 +298,7 @@ def test_an_export_from_beyond_the_newest_seq_is_refused(source):
         list(bundle.export(source, after=source.seq() + 1))
 
 
-def test_an_export_shows_the_space_as_it_was_when_it_began(source, target):
+def test_export_shows_space_as_it_was_when_it_began(source, target):
     lines = bundle.export(source)
     first = next(lines)
     seq = source.seq()

@@ -63,7 +63,7 @@ def test_stored_facts_have_the_hashes_of_the_original_implementation(facts):
     assert str(refer(content | {"parent": EMPTY})) != SET
 
 
-def test_the_first_fact_of_an_entity_may_be_a_patch_or_a_delete(facts):
+def test_first_fact_of_entity_may_be_patch_or_delete(facts):
     patches = add("/value", 1)
     facts.patch("p", patches)
     facts.delete("d")
@@ -97,7 +97,7 @@ def test_operations_on_one_entity_in_one_commit_follow_each_other(facts):
     assert facts.verify() == []
 
 
-def test_a_child_follows_the_fact_that_it_inherits_and_not_a_later_one(facts):
+def test_child_follows_fact_that_it_inherits_and_not_later_one(facts):
     facts.set("a", {"n": 1})
     facts.branches.create("f")
     facts.set("a", {"n": 2})
@@ -170,7 +170,7 @@ def test_nothing_refers_to_what_is_not_there(facts):
     assert rows(facts, "PRAGMA foreign_key_check") == []
 
 
-def test_the_reads_of_a_commit_are_kept_as_they_were_sent(facts):
+def test_reads_of_commit_are_kept_as_they_were_sent(facts):
     facts.set("a", {"n": 1})
     sent = {"confirmed": [{"id": "a", "seq": 1, "path": ["n"]}]}
     facts.transact([{"op": "delete", "id": "a"}], reads=sent)
@@ -181,7 +181,7 @@ def test_the_reads_of_a_commit_are_kept_as_they_were_sent(facts):
     assert third is None
 
 
-def test_a_request_that_comes_again_gives_the_same_commit_and_writes_nothing(facts):
+def test_request_that_comes_again_gives_same_commit_and_writes_nothing(facts):
     operations = [{"op": "set", "id": "a", "value": {"n": 1.0}}, {"op": "delete", "id": "a"}]
     first = facts.transact(operations, session="phone", local_seq=1)
     again = facts.transact(operations, session="phone", local_seq=1)

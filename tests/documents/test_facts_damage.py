@@ -110,7 +110,7 @@ def test_damage_is_named(damageable, damage, finding):
     assert finding in "\n".join(found(damageable))
 
 
-def test_a_fact_that_was_replaced_with_all_its_hashes_breaks_the_commits(damageable):
+def test_fact_that_was_replaced_with_all_its_hashes_breaks_commits(damageable):
     """A value and its fact are rewritten in the right format; the commit differs."""
     connection = damageable
     [(old, parent)] = connection.execute("SELECT hash, parent FROM fact WHERE id = 'b' AND seq = 2")

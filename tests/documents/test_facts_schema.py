@@ -87,7 +87,7 @@ def test_no_column_is_declared_json_which_would_rewrite_numbers(facts):
 
 
 @pytest.mark.parametrize("text", ["1.0", "1e3", "12345678901234567890", "-0", "007"])
-def test_a_text_that_looks_like_a_number_stays_as_it_is(facts, text):
+def test_text_that_looks_like_number_stays_as_it_is(facts, text):
     with facts.database.write() as txn:
         txn.execute("INSERT INTO value (hash, data) VALUES ('x', ?)", (text,))
         assert txn.value("SELECT data FROM value WHERE hash = 'x'") == text
@@ -104,7 +104,7 @@ def test_the_foreign_keys_of_the_specification_are_there(facts):
     assert refers("occurrence") == {("fact_hash", "fact")}
 
 
-def test_a_new_space_has_the_value_of_deleted_entities_and_the_default_branch(facts):
+def test_new_space_has_value_of_deleted_entities_and_default_branch(facts):
     assert rows(facts, "SELECT hash, data FROM value") == [("__empty__", None)]
     assert rows(facts, "SELECT name, head_seq, status FROM branch") == [("", 0, "active")]
 

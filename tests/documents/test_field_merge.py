@@ -94,7 +94,7 @@ def test_what_both_sides_changed_differently_is_a_conflict(base, ours, theirs, c
     assert same(list(map(list, merge(base, theirs, ours).conflicts)), list(map(list, swapped)))
 
 
-def test_a_conflict_leaves_the_rest_merged_and_itself_as_it_was():
+def test_conflict_leaves_rest_merged_and_itself_as_it_was():
     result = merge({"a": 1, "b": 1, "c": 1}, {"a": 2, "b": 2, "c": 1}, {"a": 3, "b": 1, "c": 3})
     assert result.document == {"a": 1, "b": 2, "c": 3}
 

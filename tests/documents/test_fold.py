@@ -84,7 +84,7 @@ def test_a_base_is_gone_on_from_and_not_changed():
     assert fold(State(None, "delete", 5), [(6, "patch", add("/a", 1))]).document == {"a": 1}
 
 
-def test_what_a_set_held_is_not_changed_by_the_patches_after_it():
+def test_what_set_held_is_not_changed_by_patches_after_it():
     document = {"list": [1]}
     held = {"x": []}
     rows = [
@@ -226,7 +226,7 @@ def test_a_patch_that_does_not_fit_is_named_also_in_one_go():
 
 
 @given(logs())
-def test_the_states_on_the_way_are_those_of_the_shorter_logs(log):
+def test_states_on_way_are_those_of_shorter_logs(log):
     rows, _ = log
     seen = list(states(None, rows))
     assert len(seen) == len(rows)

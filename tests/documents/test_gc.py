@@ -47,7 +47,7 @@ def test_a_space_without_a_policy_gives_up_nothing(space):
     check(space, known)
 
 
-def test_the_policy_is_kept_in_the_space_and_is_each_spaces_own(root, history):
+def test_policy_is_kept_in_space_and_is_each_spaces_own(root, history):
     policy = GcPolicy(keep_seqs=5, pins=(1,), snapshots="log", blobs=True)
     with fourfold.open(root) as store:
         one = store.space(DID, history=history)
@@ -146,7 +146,7 @@ def test_the_horizon_never_moves_down(space):
     assert space.horizon() == horizon
 
 
-def test_pinned_seqs_stay_on_every_branch_until_they_are_let_go(space):
+def test_pinned_seqs_stay_on_every_branch_until_let_go(space):
     points, known = lived_and_remembered(space)
     pins = (5, 30, 60)
     space.set_gc_policy(GcPolicy(keep_seqs=1, pins=pins))
@@ -361,7 +361,7 @@ def test_merges_sent_again_give_what_they_gave(space):
     )
 
 
-def test_a_policy_may_leave_the_requests_alone_and_a_later_one_shortens_them(space):
+def test_policy_may_leave_requests_alone_and_later_one_shortens_them(space):
     for number in range(5):
         space.set("a", {"n": number, "text": "x" * 500})
     assert space.gc(GcPolicy(keep_seqs=1, requests=False)).requests.count == 0
@@ -405,9 +405,7 @@ def test_own_commits_do_not_hide_what_was_collected_between_them(space):
 # Reports and dry runs
 
 
-def test_a_dry_run_reports_what_a_collection_would_take_and_changes_nothing(
-    root, history, space_file
-):
+def test_dry_run_reports_what_collection_would_take_and_changes_nothing(root, history, space_file):
     policy = GcPolicy(keep_seqs=4, snapshots=1, blobs=True, blob_age_s=0)
     with fourfold.open(root) as store:
         space = store.space(DID, history=history)

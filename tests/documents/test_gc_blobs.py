@@ -21,7 +21,7 @@ def swept(space, **fields):
     return space.gc(GcPolicy(**{"keep_seqs": 1, "blobs": True, "blob_age_s": 0, **fields})).blobs
 
 
-def test_a_blob_that_nothing_mentions_goes_only_if_the_policy_says_so(space):
+def test_blob_that_nothing_mentions_goes_only_if_policy_says_so(space):
     blob = space.blobs.put(b"bytes")
     space.set("a", {})
     space.gc(NEWEST)
@@ -53,7 +53,7 @@ def test_a_mention_of_any_kind_keeps_a_blob(space, mention):
     assert space.blobs.get(blob) == b"bytes"
 
 
-def test_a_mention_keeps_a_blob_as_long_as_it_can_be_read(space):
+def test_mention_keeps_blob_as_long_as_it_can_be_read(space):
     blob = space.blobs.put(b"bytes")
     space.set("a", {"$blob": blob})
     space.branches.create("f")
@@ -66,7 +66,7 @@ def test_a_mention_keeps_a_blob_as_long_as_it_can_be_read(space):
     assert space.read("a", at=1).document == {"$blob": blob}
 
 
-def test_a_mention_that_only_a_collapsed_chain_of_patches_holds_keeps_a_blob(space):
+def test_mention_that_only_collapsed_chain_of_patches_holds_keeps_blob(space):
     """The patch that brought it is gone; the document that took its place mentions it."""
     blob = space.blobs.put(b"bytes")
     space.patch("a", [{"op": "add", "path": "/blob", "value": blob}])
@@ -78,7 +78,7 @@ def test_a_mention_that_only_a_collapsed_chain_of_patches_holds_keeps_a_blob(spa
     assert space.blobs.has(blob)
 
 
-def test_a_blob_and_its_metadata_go_together_or_not_at_all(space):
+def test_blob_and_its_metadata_go_together_or_not_at_all(space):
     blob = space.blobs.put(b"bytes", metadata={"name": "x"})
     space.branches.create("f")
     meta = f"urn:blob-meta:{parse_content_id(blob)}"
@@ -94,7 +94,7 @@ def test_a_blob_and_its_metadata_go_together_or_not_at_all(space):
     assert space.blobs.has(blob)
 
 
-def test_a_blob_goes_once_its_metadata_was_deleted_for_every_reader(space):
+def test_blob_goes_once_its_metadata_was_deleted_for_every_reader(space):
     blob = space.blobs.put(b"bytes", metadata={"name": "x"})
     meta = f"urn:blob-meta:{parse_content_id(blob)}"
     space.delete(meta)
@@ -108,7 +108,7 @@ def test_a_blob_goes_once_its_metadata_was_deleted_for_every_reader(space):
     assert space.verify() == []
 
 
-def test_a_mention_that_comes_while_blobs_are_looked_at_keeps_them(space, monkeypatch):
+def test_mention_that_comes_while_blobs_are_looked_at_keeps_them(space, monkeypatch):
     blob = space.blobs.put(b"bytes")
     space.set("a", {})
     look = sweep._strike_mentioned

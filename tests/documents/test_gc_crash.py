@@ -82,7 +82,7 @@ def ends_alike(root, points, known, expected):
         ("kernel.commit.after", (5,)),
     ],
 )
-def test_a_collection_that_was_killed_ends_as_if_it_had_not_been(root, history, point, hits):
+def test_collection_killed_ends_as_if_it_had_not_been(root, history, point, hits):
     points, known, expected = prepared(root, history)
     for hit in hits:
         assert killed_at(root, point, hit), f"{point} was not reached {hit} times"
@@ -103,7 +103,7 @@ def test_a_collection_that_was_killed_ends_as_if_it_had_not_been(root, history, 
         "kernel.acknowledge.before",
     ],
 )
-def test_collections_that_are_killed_at_every_point_in_turn_end_alike(root, history, point):
+def test_collections_killed_at_every_point_in_turn_end_alike(root, history, point):
     points, known, expected = prepared(root, history)
     fresh = root.with_name("fresh")
     shutil.copytree(root, fresh)

@@ -63,7 +63,7 @@ def test_reads_by_time_are_refused(space):
     assert space.read("a", at=datetime.now(UTC)).document == {"n": 4}
 
 
-def test_the_error_names_the_horizon_and_is_not_mistaken_for_absence(collected, below):
+def test_error_names_horizon_and_is_not_mistaken_for_absence(collected, below):
     with pytest.raises(HistoryTruncated) as caught:
         collected.read("a", at=below)
     error = caught.value
@@ -127,7 +127,7 @@ def test_diffs_are_refused_when_their_base_is_gone(space):
     refused(space, lambda: space.branches.diff("", "f", pinned))
 
 
-def test_diffs_above_the_horizon_are_answered_though_their_base_lies_below(space):
+def test_diffs_above_horizon_are_answered_though_their_base_lies_below(space):
     """A later merge has moved the base of now, but not that of what was in between."""
     space.set("a", {"n": 0})
     space.branches.create("f")
@@ -192,7 +192,7 @@ def test_a_watch_from_an_old_seq_is_refused_and_one_from_the_horizon_is_whole(co
     assert seen == list(range(space.horizon() + 1, space.seq() + 1))
 
 
-def test_a_watch_that_was_overtaken_is_refused_and_shows_no_half_commits(space):
+def test_watch_overtaken_is_refused_and_shows_no_half_commits(space):
     for number in range(20):
         space.set("a", {"n": number})
     watch = space.watch(after=0, timeout=0)
@@ -224,7 +224,7 @@ def test_a_branch_may_fork_where_another_did(collected):
     assert shown(collected, "again", None) == expected
 
 
-def test_a_branch_that_forks_just_before_the_horizon_moves_keeps_its_fork(space, monkeypatch):
+def test_branch_that_forks_just_before_horizon_moves_keeps_its_fork(space, monkeypatch):
     """What stays is decided beside the writers; one of them may fork before it is written down."""
     for number in range(9):
         space.set("a", {"n": number})
@@ -262,7 +262,7 @@ def test_an_export_that_was_overtaken_is_refused(space, monkeypatch):
     refused(space, lambda: list(lines))
 
 
-def test_the_digest_at_the_end_of_an_export_is_refused_when_it_was_overtaken(space):
+def test_digest_at_end_of_export_is_refused_when_overtaken(space):
     for number in range(4):
         space.set("a", {"n": number})
     lines = bundle.export(space)
@@ -274,7 +274,7 @@ def test_the_digest_at_the_end_of_an_export_is_refused_when_it_was_overtaken(spa
     refused(space, lambda: next(lines))
 
 
-def test_a_space_of_which_something_is_gone_is_not_carried_over(store, collected):
+def test_space_of_which_something_is_gone_is_not_carried_over(store, collected):
     for history in HISTORIES:
         other = store.space(f"did:key:z6MkOther{history}", history=history)
         refused(collected, lambda other=other: carry_over(collected, other))
@@ -282,7 +282,7 @@ def test_a_space_of_which_something_is_gone_is_not_carried_over(store, collected
     refused(collected, lambda: difference(collected, collected, collected.seq()))
 
 
-def test_an_import_goes_on_in_a_space_that_was_collected_meanwhile(store, space, history):
+def test_import_goes_on_in_space_that_was_collected_meanwhile(store, space, history):
     """The copy may forget what the source still knows; they stay the same from there on."""
     for number in range(6):
         space.set("a", {"n": number, "text": "x" * 400})
@@ -298,7 +298,7 @@ def test_an_import_goes_on_in_a_space_that_was_collected_meanwhile(store, space,
     assert copy.verify() == []
 
 
-def test_the_log_lists_every_commit_and_says_which_requests_are_gone(space):
+def test_log_lists_every_commit_and_says_which_requests_are_gone(space):
     for number in range(4):
         space.set("a", {"n": number, "text": "x" * 400})
     space.branches.create("f")

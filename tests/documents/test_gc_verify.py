@@ -158,7 +158,7 @@ def test_what_was_damaged_before_is_not_sealed_as_if_it_were_sound(root, history
         assert space.read("a").document["n"] == 5
 
 
-def test_a_value_that_a_snapshot_shares_with_a_collected_fact_stays(store):
+def test_value_that_snapshot_shares_with_collected_fact_stays(store):
     """The document that takes the place of the patches may be one that was set before."""
     space = store.space(DID, history="facts")
     document = {"n": 0, "text": "x" * 50}

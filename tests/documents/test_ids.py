@@ -92,7 +92,7 @@ def test_page_costs_its_length_and_not_the_number_of_entities(space):
     assert steps() < 2 * few
 
 
-def test_page_of_an_early_point_costs_what_was_written_by_then(space):
+def test_page_of_early_point_costs_what_was_written_by_then(space):
     space.transact([{"op": "set", "id": f"z{number:05}", "value": {}} for number in range(20)])
 
     def steps(branch):

@@ -248,7 +248,7 @@ def test_commits_during_a_build_are_in_the_index(orders, slow):
         assert {match.id for match in page} == expected
 
 
-def test_a_commit_between_reading_and_storing_a_step_is_in_the_index(orders, slow, monkeypatch):
+def test_commit_between_reading_and_storing_step_is_in_index(orders, slow, monkeypatch):
     orders.indexes.create("by_status", "/status")
     transact = orders.database.transact
 
@@ -298,7 +298,7 @@ def test_a_build_in_a_thread_ends(orders, monkeypatch):
     assert orders.verify() == []
 
 
-def test_an_index_that_was_declared_in_a_transaction_is_built_after_it(orders):
+def test_index_that_was_declared_in_transaction_is_built_after_it(orders):
     with orders.database.write():
         assert orders.indexes.create("by_status", "/status").state == "building"
         orders.set("o0", {"status": "open"})

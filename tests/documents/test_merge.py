@@ -130,7 +130,7 @@ def test_resolutions_decide_conflicts(forked):
     assert forked.branches.merge("work", "").commit is None
 
 
-def test_a_resolution_for_the_target_as_it_is_settles_the_conflict_for_good(forked):
+def test_resolution_for_target_as_it_is_settles_conflict_for_good(forked):
     forked.set("urn:a", {"value": 1}, branch="work")
     forked.set("urn:a", {"value": 2})
     forked.branches.merge("work", "", resolutions={"urn:a": {"value": 2}})
@@ -291,7 +291,7 @@ def test_idle_branch_stands_for_the_commit_it_was_forked_from(space):
     )
 
 
-def test_branch_of_the_empty_space_does_not_hide_a_newer_base(space):
+def test_branch_of_empty_space_does_not_hide_newer_base(space):
     space.set("urn:a", {"n": 0})
     space.branches.create("work")
     space.branches.create("empty", at=0)
@@ -417,7 +417,7 @@ def interleaved(space, monkeypatch, changes):
     monkeypatch.setattr(space, "submit", first_the_others)
 
 
-def test_a_target_that_changes_meanwhile_is_merged_as_it_is_then(forked, monkeypatch):
+def test_target_that_changes_meanwhile_is_merged_as_it_is_then(forked, monkeypatch):
     forked.patch("urn:a", add("x", 1), branch="work")
     changes = [lambda: forked.patch("urn:a", add("y", 7))]
     interleaved(forked, monkeypatch, changes)
@@ -442,7 +442,7 @@ def test_a_change_of_what_both_sides_agreed_on_is_found(forked, monkeypatch):
         forked.branches.merge("work", "")
 
 
-def test_a_merge_the_other_way_that_came_first_moves_the_base(forked, monkeypatch):
+def test_merge_other_way_that_came_first_moves_base(forked, monkeypatch):
     forked.patch("urn:a", add("x", 1), branch="work")
     forked.patch("urn:a", add("y", 1))
     changes = [lambda: forked.branches.merge("", "work")]

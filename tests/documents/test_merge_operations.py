@@ -33,7 +33,7 @@ def test_increments_create_a_counter_of_an_entity_on_both_sides(forked):
     assert shown(forked, "urn:new") == {"count": 2}
 
 
-def test_appends_on_both_sides_are_kept_in_the_order_of_the_target(forked):
+def test_appends_on_both_sides_are_kept_in_order_of_target(forked):
     forked.patch("urn:a", append("w1"), branch="work")
     forked.patch("urn:a", [{"op": "add", "path": "/value/list/-", "value": "w2"}], branch="work")
     forked.patch("urn:a", append("m"))
@@ -224,7 +224,7 @@ def test_virtual_base_is_traced_through_several_crossings(forked):
     assert shown(forked, "urn:a", "main")["count"] == 8
 
 
-def test_virtual_base_that_gc_truncated_is_a_conflict_and_no_guess(forked):
+def test_virtual_base_that_gc_truncated_is_conflict_and_no_guess(forked):
     contradict(forked)
     forked.patch("urn:a", add("y", 1), branch="main")
     for number in range(20):

@@ -82,7 +82,7 @@ def test_commit_time_has_six_fractional_digits(space, clock):
     ]
 
 
-def test_read_at_a_time_before_a_commit_does_not_show_it(space, clock):
+def test_read_at_time_before_commit_does_not_show_it(space, clock):
     clock.us = 100
     space.set("a", {"n": 0})
     for number in range(1, 6):
@@ -178,7 +178,7 @@ def test_comparable_orders_texts_as_times(drawn):
     assert sorted(texts, key=timestamps.comparable) == sorted(texts, key=datetime.fromisoformat)
 
 
-def test_a_clock_that_is_set_back_does_not_set_back_the_log(space, clock):
+def test_clock_that_is_set_back_does_not_set_back_log(space, clock):
     for clock.ms in (1_000, 400, 900, 1_000, 1_200):
         space.set("a", {"ms": clock.ms})
     clock.ms = 0
@@ -215,7 +215,7 @@ def test_a_moment_without_a_time_zone_is_refused_and_the_first_of_all_is_not(spa
     assert space.read("a", at=datetime.min.replace(tzinfo=UTC)) is None
 
 
-def test_a_moment_is_found_in_a_few_looks_however_long_the_log(space, clock):
+def test_moment_is_found_in_few_looks_however_long_log(space, clock):
     def looks():
         with counted() as cost:
             space.read("a", at=EPOCH + 5 * MS)

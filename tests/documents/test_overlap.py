@@ -92,7 +92,7 @@ def test_a_patch_conflicts_with_reads_of_what_it_touches(made, path, expected):
 
 
 @pytest.mark.parametrize("hint", [{}, {"createsKey": True}, {"createsKey": False}])
-def test_an_operation_that_may_create_a_key_conflicts_whatever_its_hint_says(hint):
+def test_operation_that_may_create_key_conflicts_whatever_its_hint_says(hint):
     for made in (
         one("append", "/value/tags", values=[1]),
         one("add-unique", "/value/tags", values=[1]),
@@ -112,7 +112,7 @@ def test_any_patch_of_a_list_may_conflict():
 
 @pytest.mark.parametrize("listed", [[], [one("remove-by-value", "/a", value=1)]])
 @pytest.mark.parametrize("shape", [False, True])
-def test_a_patch_that_changes_nothing_still_brings_a_document_into_being(listed, shape):
+def test_patch_that_changes_nothing_still_brings_document_into_being(listed, shape):
     before = State(None, "delete", 1)
     after = fold(before, [(2, "patch", listed)])
     assert after.document == {}

@@ -122,7 +122,7 @@ SHAPELESS = [
 
 
 @pytest.mark.parametrize(("made", "why"), SHAPELESS)
-def test_a_patch_of_the_wrong_shape_is_refused_before_anything_is_applied(made, why):
+def test_patch_of_wrong_shape_is_refused_before_anything_is_applied(made, why):
     # The first patch does not fit the document; yet the shape of the second is looked at first.
     with pytest.raises(InvalidInput, match=why) as caught:
         patch.apply({}, [one("remove", "/missing"), made])
@@ -220,7 +220,7 @@ def test_a_patch_that_does_nothing_copies_nothing():
     assert patch.apply(document, [one("remove-by-value", "/value", value=2)]) is document
 
 
-def test_later_patches_do_not_reach_into_the_values_of_earlier_ones():
+def test_later_patches_do_not_reach_into_values_of_earlier_ones():
     given_value = {"list": [1]}
     listed = [
         one("add", "/value", value=given_value),
@@ -320,7 +320,7 @@ def test_a_value_that_contains_itself_is_refused():
         patch.compile([one("add", "/a", value=loop)])
 
 
-def test_a_comparison_that_the_stack_cannot_follow_is_refused_and_not_a_crash():
+def test_comparison_that_stack_cannot_follow_is_refused_and_not_crash():
     document = value([deep(400)])
     limit = sys.getrecursionlimit()
     sys.setrecursionlimit(len(inspect.stack()) + 100)
@@ -365,7 +365,7 @@ def test_a_draft_copies_a_container_once():
     assert draft._root["value"] is second is not first
 
 
-def test_a_draft_is_spent_after_a_patch_that_did_not_fit():
+def test_draft_is_spent_after_patch_that_did_not_fit():
     document = value([1])
     draft = patch.Draft(document)
     with pytest.raises(InvalidInput):
@@ -401,7 +401,7 @@ def test_a_draft_forgets_what_leaves_the_document():
 
 
 @given(st.data(), DOCUMENTS)
-def test_apply_does_what_the_naive_way_does_and_changes_no_input(data, document):
+def test_apply_does_what_naive_way_does_and_changes_no_input(data, document):
     listed = data.draw(st.lists(patches(document), max_size=3))
     untouched = copy.deepcopy([document, listed])
     try:
@@ -442,7 +442,7 @@ def test_a_draft_gives_what_apply_gives_wherever_it_is_taken(data, document):
 
 
 @given(st.data(), DOCUMENTS)
-def test_one_list_and_the_same_patches_one_by_one_are_the_same(data, document):
+def test_one_list_and_same_patches_one_by_one_are_same(data, document):
     listed = data.draw(fitting_patches(document))
     whole = patch.apply(document, listed)
     for made in listed:

@@ -43,7 +43,7 @@ def test_now_is_the_newest_state(space):
     assert states["urn:c"] is None
 
 
-def test_the_number_of_statements_does_not_grow_with_the_number_of_entities(space):
+def test_number_of_statements_does_not_grow_with_number_of_entities(space):
     def statements(count):
         ids = [f"urn:{number}" for number in range(count)]
         with space.view() as view:
@@ -79,7 +79,7 @@ def test_patches_of_a_grandchild_start_from_what_it_inherited(space):
     }
 
 
-def test_a_patch_before_a_set_in_the_same_commit_does_not_spoil_the_replay(space):
+def test_patch_before_set_in_same_commit_does_not_spoil_replay(space):
     space.set("urn:a", {"value": {"old": 1}})
     space.transact(
         [
@@ -136,7 +136,7 @@ def test_what_is_in_memory_is_what_the_file_has(space):
     assert known["e3"].deleted
 
 
-def test_one_that_is_not_in_memory_sends_all_to_the_file(space):
+def test_one_that_is_not_in_memory_sends_all_to_file(space):
     space.set("a", {"n": 1})
     with counted() as cost:
         found = space.read_many(["a", "unknown"])

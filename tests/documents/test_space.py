@@ -54,7 +54,7 @@ def test_a_document_without_a_value_is_alive(space):
     assert not space.read("a").deleted
 
 
-def test_an_entity_that_was_never_written_can_be_deleted_and_written_again(space):
+def test_entity_never_written_can_be_deleted_and_written_again(space):
     space.delete("a")
     assert space.read("a").deleted
     assert space.ids() == []
@@ -112,7 +112,7 @@ def test_ids_are_those_of_living_entities_sorted_at_any_point(space):
     assert space.ids(at=0) == []
 
 
-def test_the_cost_of_listing_ids_does_not_grow_with_the_history(space):
+def test_cost_of_listing_ids_does_not_grow_with_history(space):
     def cost(at=None):
         with counted() as found:
             assert space.ids(at=at) == ["a", "b"]
@@ -298,7 +298,7 @@ def test_reader_never_goes_back_before_a_commit_in_the_file(space):
     assert space.read("a").document == {"n": 2}
 
 
-def test_a_state_that_was_read_during_a_commit_does_not_stay_in_the_cache(space):
+def test_state_read_during_commit_does_not_stay_in_cache(space):
     space.set("a", {"n": 1})
     failpoints.arm("kernel.commit.before", lambda point: space.read("a"))
     space.patch("a", increment())
@@ -322,7 +322,7 @@ def test_a_commit_inside_a_transaction_that_is_undone_never_was(space):
     assert space.read("a").document == space.read("a", at=2).document == {"n": 6}
 
 
-def test_a_step_of_a_transaction_that_is_undone_is_not_built_upon(space):
+def test_step_of_transaction_that_is_undone_is_not_built_upon(space):
     space.set("a", {"n": 1})
 
     def work(txn):

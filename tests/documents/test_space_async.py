@@ -28,7 +28,7 @@ def together(*coroutines):
     return asyncio.run(crowd())
 
 
-def test_coroutines_share_transactions_and_each_has_a_commit_of_its_own(space):
+def test_coroutines_share_transactions_and_each_has_commit_of_its_own(space):
     before = space.database.metrics().counters["transactions"]
     commits = together(*(space.transact_async(increment()) for _ in range(CALLERS)))
     assert sorted(commit.seq for commit in commits) == list(range(1, CALLERS + 1))
@@ -95,7 +95,7 @@ def test_half_a_name_is_refused(space):
     assert space.seq() == 0
 
 
-def test_a_request_too_large_to_share_is_committed_all_the_same(space):
+def test_request_too_large_to_share_is_committed_all_same(space):
     large = {"text": "x" * (limits.GROUP_BYTES_MAX // 2)}
     commits = together(
         space.transact_async(put("a", large)), space.transact_async(put("b", {"n": 1}))

@@ -45,7 +45,7 @@ def test_increments_of_sixteen_threads_add_up(space):
     assert space.verify() == []
 
 
-def test_a_failing_request_does_not_disturb_those_that_share_its_commit(space):
+def test_failing_request_does_not_disturb_those_that_share_its_commit(space):
     space.set("a", {"n": 0})
     bad = [
         {"op": "patch", "id": "a", "patches": increment(by=1_000)},

@@ -72,7 +72,7 @@ def check(root, history, acknowledged):
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_a_kill_at_a_chosen_point_of_a_commit_loses_nothing_acknowledged(root, history, point):
+def test_kill_at_chosen_point_of_commit_loses_nothing_acknowledged(root, history, point):
     acknowledged = AckResult()
     for life, at in enumerate((3, 40)):
         crash = run(
@@ -85,7 +85,7 @@ def test_a_kill_at_a_chosen_point_of_a_commit_loses_nothing_acknowledged(root, h
 
 @pytest.mark.slow
 @pytest.mark.parametrize("point", OTHERS)
-def test_a_kill_at_any_other_point_of_a_commit_loses_nothing_acknowledged(root, history, point):
+def test_kill_at_any_other_point_of_commit_loses_nothing_acknowledged(root, history, point):
     acknowledged = AckResult()
     for life, at in enumerate((1, 3, 9)):
         crash = run(
@@ -118,7 +118,7 @@ def test_many_kills_one_after_the_other_lose_nothing_acknowledged(root, history)
     assert lives(root, history, seed=11, kills=40).commits
 
 
-def test_a_kill_long_after_the_start_leaves_a_space_with_snapshots_and_branches(root, history):
+def test_kill_long_after_start_leaves_space_with_snapshots_and_branches(root, history):
     crash = run(SCRIPT, "write", str(root), history, "long", kill=Moment(acknowledgements=300))
     acknowledged = AckResult()
     acknowledged.hear(crash.lines)

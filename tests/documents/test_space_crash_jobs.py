@@ -174,7 +174,7 @@ def hit_of(point, hit):
         ("carry", "kernel.statement.after", 150),
     ],
 )
-def test_a_kill_in_the_middle_of_a_job_loses_nothing_acknowledged(root, history, job, point, hit):
+def test_kill_in_middle_of_job_loses_nothing_acknowledged(root, history, job, point, hit):
     prepare(root, history, job)
     lines = killed(root, history, job, fault=f"{point}=kill@{hit_of(point, hit)}")
     check(root, history, job, AckResult().hear(lines))

@@ -177,12 +177,12 @@ def _same_but_for_remarks(path, before, columns):
     return plain(after) == plain(before)
 
 
-def test_a_flipped_bit_of_the_file_that_changes_a_table_is_found(sound, tmp_path):
+def test_flipped_bit_of_file_that_changes_table_is_found(sound, tmp_path):
     assert flips_in_the_file(sound, tmp_path, seed=3, times=120) > 5
 
 
 @pytest.mark.slow
-def test_no_flipped_bit_of_the_file_that_changes_a_table_goes_unnoticed(sound, tmp_path):
+def test_no_flipped_bit_of_file_that_changes_table_goes_unnoticed(sound, tmp_path):
     assert flips_in_the_file(sound, tmp_path, seed=4, times=4_000) > 200
 
 

@@ -300,7 +300,7 @@ def test_a_point_that_is_not_in_history_is_refused(used, at):
     refused(used, InvalidInput, lambda: used.read("a", at=at))
 
 
-def test_a_moment_at_the_edge_of_the_calendar_is_refused_or_is_the_beginning(used):
+def test_moment_at_edge_of_calendar_is_refused_or_is_beginning(used):
     east = timezone(timedelta(hours=12))
     with pytest.raises(InvalidInput):
         used.read("a", at=datetime.min.replace(tzinfo=east))

@@ -26,7 +26,7 @@ def machine(kind, base=SpaceMachine):
 
 
 @pytest.mark.parametrize("kind", sorted(HISTORIES))
-def test_every_past_state_of_a_random_life_is_read_back_equal(kind):
+def test_every_past_state_of_random_life_is_read_back_equal(kind):
     run_state_machine_as_test(machine(kind), settings=QUICK)
 
 

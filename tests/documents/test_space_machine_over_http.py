@@ -73,5 +73,5 @@ def test_random_life_over_http_is_that_of_the_model(kind):
 @pytest.mark.slow
 @pytest.mark.timeout(3_600)
 @pytest.mark.parametrize("kind", sorted(HISTORIES))
-def test_thousands_of_random_lives_over_http_are_those_of_the_model(kind):
+def test_thousands_of_random_lives_over_http_are_those_of_model(kind):
     run_state_machine_as_test(machine(kind), settings=settings(THOROUGH, max_examples=500))

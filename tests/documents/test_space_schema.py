@@ -87,7 +87,7 @@ def test_the_view_state_has_the_columns_of_the_heads(revisions):
     assert rows(revisions, "SELECT type FROM sqlite_schema WHERE name = 'state'") == [("view",)]
 
 
-def test_the_indexes_that_the_specification_names_are_there_or_repeat_a_key(revisions):
+def test_indexes_that_specification_names_are_there_or_repeat_key(revisions):
     found = {name for (name,) in rows(revisions, "SELECT name FROM pragma_index_list('branch')")}
     for table in TABLES:
         found |= {

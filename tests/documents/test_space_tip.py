@@ -26,7 +26,7 @@ def test_seqs_stay_dense_when_a_transaction_around_commits_is_undone(space):
     assert space.verify() == []
 
 
-def test_seqs_stay_dense_when_a_step_of_a_transaction_is_undone(space):
+def test_seqs_stay_dense_when_step_of_transaction_is_undone(space):
     with space.database.write():
         assert space.set("urn:a", {"value": 1}).seq == 1
         with pytest.raises(_Undone):
@@ -36,7 +36,7 @@ def test_seqs_stay_dense_when_a_step_of_a_transaction_is_undone(space):
     assert space.verify() == []
 
 
-def test_a_branch_that_ended_since_the_last_commit_to_it_is_refused(space):
+def test_branch_that_ended_since_last_commit_to_it_is_refused(space):
     space.set("urn:a", {"value": 1})
     space.branches.create("draft")
     space.set("urn:a", {"value": 2}, branch="draft")

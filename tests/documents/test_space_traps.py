@@ -96,5 +96,5 @@ def test_every_trap_has_a_test_of_its_name():
     assert not [f"{trap}: {what}" for trap, what in TRAPS.items() if trap not in found]
 
 
-def test_no_test_is_named_after_a_trap_that_is_not_listed():
+def test_no_test_is_named_after_trap_that_is_not_listed():
     assert named_tests().keys() <= TRAPS.keys()

@@ -44,7 +44,7 @@ def snapshots(space):
         return view.all("SELECT branch, id, seq FROM snapshot ORDER BY seq, branch")
 
 
-def test_b1_a_patch_on_an_inherited_entity_starts_from_the_parents_state(space):
+def test_b1_patch_on_inherited_entity_starts_from_parents_state(space):
     space.set("a", {"x": 1, "y": 1})
     space.branches.create("child")
     space.patch("a", replace("/x", 2), branch="child")
@@ -81,7 +81,7 @@ def test_b2_the_parent_never_replays_the_patches_of_its_child(space):
     assert document(space, "a", "child") == {"n": 2}
 
 
-def test_b3_siblings_and_later_grandparents_never_leak_into_a_nested_branch(space):
+def test_b3_siblings_and_later_grandparents_never_leak_into_nested_branch(space):
     space.set("a", {"n": 1})
     space.branches.create("f")
     space.set("a", {"n": 2})
@@ -158,7 +158,7 @@ def test_b5_the_default_branch_cannot_be_deleted(space):
     assert space.branches.get("").active
 
 
-def test_b6_a_conflict_with_an_inherited_write_is_found_on_the_child(space):
+def test_b6_conflict_with_inherited_write_is_found_on_child(space):
     space.set("a", {"n": 1})
     space.patch("a", replace("/n", 2))
     space.branches.create("f")
@@ -174,7 +174,7 @@ def test_b6_a_conflict_with_an_inherited_write_is_found_on_the_child(space):
     assert space.seq() == 4
 
 
-def test_b6_a_later_write_of_the_parent_is_no_conflict_on_the_child(space):
+def test_b6_later_write_of_parent_is_no_conflict_on_child(space):
     space.set("a", {"n": 1})
     space.branches.create("f")
     space.set("a", {"n": 2})
@@ -195,7 +195,7 @@ def test_b6_a_read_may_name_another_branch(space):
     assert space.transact(operations, reads=reads, branch="").seq == 4
 
 
-def test_b7_the_birth_of_a_branch_has_a_seq_of_its_own(space):
+def test_b7_birth_of_branch_has_seq_of_its_own(space):
     space.set("a", {})
     branch = space.branches.create("f")
     assert (branch.fork_seq, branch.created_seq, branch.head_seq) == (1, 2, 2)
@@ -205,7 +205,7 @@ def test_b7_the_birth_of_a_branch_has_a_seq_of_its_own(space):
     assert document(space, "a", "f", 2) == {}
 
 
-def test_b8_a_quiet_branch_is_readable_at_the_newest_seq_of_the_space(space):
+def test_b8_quiet_branch_is_readable_at_newest_seq_of_space(space):
     space.set("a", {"n": 1})
     space.branches.create("f")
     for number in range(3):
@@ -215,7 +215,7 @@ def test_b8_a_quiet_branch_is_readable_at_the_newest_seq_of_the_space(space):
         space.read("a", "f", at=6)
 
 
-def test_b9_a_fork_point_lies_in_the_life_of_its_parent(space):
+def test_b9_fork_point_lies_in_life_of_its_parent(space):
     space.set("a", {})
     space.branches.create("f")
     for at in (-1, 3, 999, True, 1.5, "1"):
@@ -238,7 +238,7 @@ def test_b9_branches_are_nested_to_a_limit(space):
         space.branches.create("one-too-many", parent)
 
 
-def test_b10_reading_an_inherited_entity_leaves_no_head_on_the_child(space):
+def test_b10_reading_inherited_entity_leaves_no_head_on_child(space):
     space.set("a", {"n": 1})
     space.branches.create("f")
     document(space, "a", "f")
@@ -259,7 +259,7 @@ def test_b11_a_snapshot_of_the_parent_beyond_the_fork_is_not_used_by_the_child(s
     assert document(space, "a", "f") == {**expected, "own": 1}
 
 
-def test_b11_a_snapshot_of_the_parent_before_the_fork_serves_the_child(space):
+def test_b11_snapshot_of_parent_before_fork_serves_child(space):
     long_chain(space, "a", count=200)
     space.branches.create("f")
     # Point in time, since what is newest comes from memory.
@@ -271,7 +271,7 @@ def test_b11_a_snapshot_of_the_parent_before_the_fork_serves_the_child(space):
     assert cost.steps < 3 * own
 
 
-def test_b12_a_seq_without_revisions_is_a_seq_like_any_other(space):
+def test_b12_seq_without_revisions_is_seq_like_any_other(space):
     space.set("a", {"n": 1})
     space.branches.create("f")
     space.branches.delete("f")
@@ -281,7 +281,7 @@ def test_b12_a_seq_without_revisions_is_a_seq_like_any_other(space):
     assert space.verify() == []
 
 
-def test_b13_a_request_is_replayed_also_when_its_branch_has_ended(space):
+def test_b13_request_is_replayed_also_when_its_branch_has_ended(space):
     space.branches.create("f")
     request = {"session": "s", "local_seq": 1, "branch": "f"}
     operations = [{"op": "set", "id": "a", "value": {"n": 1}}]
@@ -326,7 +326,7 @@ def test_b15_a_diff_shows_what_only_one_side_changed(space, side):
 
 
 @pytest.mark.parametrize("order", ["delete then patch", "patch then delete"])
-def test_a_delete_on_the_child_hides_the_parent_whatever_comes_after(space, order):
+def test_delete_on_child_hides_parent_whatever_comes_after(space, order):
     space.set("a", {"n": 1})
     space.branches.create("f")
     patch = {"op": "patch", "id": "a", "patches": add("/m", 2)}

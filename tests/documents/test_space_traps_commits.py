@@ -76,7 +76,7 @@ def test_d2_a_patch_on_nothing_or_on_a_tombstone_starts_from_an_empty_document(s
     assert space.read("a").document == {"value": {"x": 1}}
 
 
-def test_d3_the_name_of_a_refused_request_may_be_used_again(space):
+def test_d3_name_of_refused_request_may_be_used_again(space):
     name = {"session": "s", "local_seq": 1}
     refused(space, InvalidInput, [patch("a", replace("/no/where", 1))], **name)
     commit = space.transact([put("a", n=1)], **name)
@@ -116,7 +116,7 @@ def test_d4_another_request_under_a_used_name_is_refused(space, other):
     assert error.details == {"session": "s", "local_seq": 1, "seq": seq}
 
 
-def test_d4_a_replay_gives_what_was_committed_and_checks_nothing_again(space):
+def test_d4_replay_gives_what_was_committed_and_checks_nothing_again(space):
     name = {"session": "s", "local_seq": 1}
     request = {
         "operations": [put("a", n=1), {"op": "delete", "id": "b"}],
@@ -164,7 +164,7 @@ def test_d6_the_same_change_of_the_same_state_on_two_branches_is_two_changes(spa
 
 
 @pytest.mark.parametrize("made_by", ["patch", "parent", "delete"])
-def test_d10_an_entity_is_not_absent_however_it_came_to_be(space, made_by):
+def test_d10_entity_is_not_absent_however_it_came_to_be(space, made_by):
     if made_by == "patch":
         space.patch("a", [{"op": "add", "path": "/n", "value": 1}])
     elif made_by == "parent":
@@ -221,7 +221,7 @@ def test_d12_a_change_elsewhere_is_no_conflict(space):
 
 
 @pytest.mark.parametrize("whole", [put("a", n=1), {"op": "delete", "id": "a"}])
-def test_d12_a_set_or_a_delete_conflicts_with_every_read_of_the_entity(space, whole):
+def test_d12_set_or_delete_conflicts_with_every_read_of_entity(space, whole):
     space.set("a", {"n": 1, "m": 1})
     space.transact([whole])
     for path in ((), ("n",), ("far", "away")):
@@ -256,7 +256,7 @@ def test_d15_a_whole_write_ends_the_search_for_a_conflict(space):
     assert old <= 1.5 * cost.steps
 
 
-def test_d15_a_fresh_read_costs_the_same_after_a_long_history(space):
+def test_d15_fresh_read_costs_same_after_long_history(space):
     def cost_of_a_commit():
         seq = space.seq()
         with counted() as cost:
@@ -320,7 +320,7 @@ def test_a_pending_read_is_resolved_and_the_resolution_is_kept(space):
     assert resolution["resolved_pending_reads"] == [{"local_seq": 4, "seq": 1}]
 
 
-def test_a_pending_read_of_a_request_that_was_not_accepted_is_refused(space):
+def test_pending_read_of_request_that_was_not_accepted_is_refused(space):
     refused(space, StaleRead, [put("a")], session="s", local_seq=2, reads=pending("a", [1], 0))
     # The same number of another session is another request.
     space.transact([put("a")], session="t", local_seq=1)
@@ -393,7 +393,7 @@ def test_preconditions_hold_or_nothing_is_written(space):
         b"did:key:a",
     ],
 )
-def test_d20_what_is_not_a_did_never_becomes_a_file_name(root, history, did):
+def test_d20_what_is_not_did_never_becomes_file_name(root, history, did):
     with fourfold.open(root) as store:
         before = sorted(root.rglob("*"))
         with pytest.raises(InvalidInput):

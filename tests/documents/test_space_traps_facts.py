@@ -52,14 +52,14 @@ def content(path):
     return found
 
 
-def test_c12_a_space_says_by_which_rules_its_patches_are_read(space):
+def test_c12_space_says_by_which_rules_its_patches_are_read(space):
     with space.view() as view:
         found = view.value("SELECT value FROM kernel_meta WHERE key = 'patch_semantics'")
     assert found == str(fold.SEMANTICS) == "1"
 
 
 @pytest.mark.parametrize("mode", ["rw", "r"])
-def test_c12_a_space_under_later_rules_is_refused_and_left_alone(root, history, space_file, mode):
+def test_c12_space_under_later_rules_is_refused_and_left_alone(root, history, space_file, mode):
     with fourfold.open(root) as store:
         lived_in(store.space(DID, history=history))
     path = space_file()
@@ -90,7 +90,7 @@ def test_c12_a_version_that_is_none_is_refused(root, history, space_file):
         store.space(DID)
 
 
-def test_c12_a_space_from_before_there_were_numbers_gets_the_first(root, history, space_file):
+def test_c12_space_from_before_there_were_numbers_gets_first(root, history, space_file):
     with fourfold.open(root) as store:
         store.space(DID, history=history).set("a", {"n": 1})
     connection = apsw.Connection(str(space_file()))
@@ -153,7 +153,7 @@ def test_d14_a_fact_without_its_commit_or_its_value_is_refused_at_once(facts):
 # D17: one spelling of a reference in the file, another one on the wire
 
 
-def test_d17_every_hash_in_the_file_has_the_one_stored_spelling(facts):
+def test_d17_every_hash_in_file_has_one_stored_spelling(facts):
     lived_in(facts)
     facts.branches.merge("f", resolutions={"b": None})
     with facts.view() as view:
@@ -176,7 +176,7 @@ def test_d17_the_two_spellings_name_the_same_thing_and_only_one_is_stored():
     assert Reference.parse(stored) == Reference.parse({"/": wire}) == reference
 
 
-def test_d17_the_spelling_of_the_wire_in_the_file_is_found(root, space_file):
+def test_d17_spelling_of_wire_in_file_is_found(root, space_file):
     with fourfold.open(root) as store:
         store.space(DID, history="facts").set("a", {"n": 1})
     wire = refer({"n": 1}).wire()["/"]

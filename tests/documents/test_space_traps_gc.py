@@ -61,7 +61,7 @@ def test_c11_what_is_left_has_a_base_for_every_entity_fork_and_merge(space):
     assert space.verify() == []
 
 
-def test_c11_a_read_below_the_horizon_is_an_error_and_never_nothing(space):
+def test_c11_read_below_horizon_is_error_and_never_nothing(space):
     space.set("a", {"n": 1})
     space.set("a", {"n": 2})
     space.branches.create("f", at=2)
@@ -85,7 +85,7 @@ def test_c11_a_read_below_the_horizon_is_an_error_and_never_nothing(space):
     assert space.read("a", "f").document == space.read("a", at=2).document == {"n": 2}
 
 
-def test_c11_a_snapshot_with_which_the_log_begins_is_no_longer_derived(space):
+def test_c11_snapshot_with_which_log_begins_is_no_longer_derived(space):
     patched(space, "a", 30)
     space.gc(NEWEST)
     expected = space.read("a")
@@ -125,7 +125,7 @@ def test_d7_heads_stay_and_the_chain_can_be_checked_from_the_oldest_that_is_left
         "DELETE FROM occurrence WHERE id = 'quiet'",
     ],
 )
-def test_d7_what_a_collection_left_is_still_guarded_by_its_hashes(facts, damage):
+def test_d7_what_collection_left_is_still_guarded_by_its_hashes(facts, damage):
     patched(facts, "a", 20)
     facts.set("quiet", {"n": 1})
     patched(facts, "a", 20)

@@ -34,7 +34,7 @@ def patch_times(space, count, entity="a"):
         space.patch(entity, [{"op": "append", "path": "/list", "values": [number]}])
 
 
-def test_c1_a_set_after_a_snapshot_is_the_base_of_what_follows(space):
+def test_c1_set_after_snapshot_is_base_of_what_follows(space):
     patch_times(space, 12)
     assert snapshots(space)
     space.set("a", {"z": 9})
@@ -52,7 +52,7 @@ def test_c2_a_patch_after_a_delete_does_not_bring_back_what_was_deleted(space):
     assert cold(space, "a", at=2).deleted
 
 
-def test_c2_a_delete_after_a_snapshot_is_the_base_of_what_follows(space):
+def test_c2_delete_after_snapshot_is_base_of_what_follows(space):
     patch_times(space, 12)
     space.delete("a")
     space.patch("a", add("/new", 1))
@@ -74,7 +74,7 @@ def test_c3_operations_of_one_commit_keep_their_order(space):
     assert [each.op_index for each in space.history("a")] == [0, 2, 3]
 
 
-def test_c4_a_snapshot_holds_what_the_last_operation_of_its_commit_left(space):
+def test_c4_snapshot_holds_what_last_operation_of_its_commit_left(space):
     patch_times(space, 9)
     patches = [
         {"op": "patch", "id": "a", "patches": add(f"/long name of a key {number}", number)}
@@ -147,7 +147,7 @@ def cost_of_a_commit(space, patches):
     return cost.steps
 
 
-def test_c8_a_read_does_not_go_back_beyond_the_last_set(space):
+def test_c8_read_does_not_go_back_beyond_last_set(space):
     costs = []
     for count in (20, 400):
         for number in range(count):
@@ -187,7 +187,7 @@ def test_c10_every_point_in_time_is_a_short_replay_away(space):
     assert late <= 1.5 * early
 
 
-def test_c10_a_long_chain_of_patches_is_replayed_in_part_only(space, monkeypatch):
+def test_c10_long_chain_of_patches_is_replayed_in_part_only(space, monkeypatch):
     long_life(space, 300)
     applied = []
     replay = fold.replay
@@ -211,7 +211,7 @@ def test_d18_there_is_no_snapshot_before_ten_patches_have_gathered(space):
     assert snapshots(space) == [SNAPSHOT_PATCHES_MIN]
 
 
-def test_d18_a_large_document_is_not_rewritten_for_a_few_small_patches(space):
+def test_d18_large_document_is_not_rewritten_for_few_small_patches(space):
     space.set("a", {"text": "x" * 20_000})
     long_life(space, 100)
     assert snapshots(space) == []
@@ -231,7 +231,7 @@ def test_d18_all_snapshots_together_are_not_larger_than_the_log(space):
     assert sum(map(len, texts)) <= 2 * log
 
 
-def test_d19_the_first_operation_on_an_entity_may_be_a_patch(space):
+def test_d19_first_operation_on_entity_may_be_patch(space):
     space.patch("a", add("/value/x", 1))
     assert cold(space, "a").document == {"value": {"x": 1}}
     assert cold(space, "a").op == "patch"

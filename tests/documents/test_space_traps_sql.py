@@ -30,14 +30,14 @@ def test_a1_the_reserved_word_commit_is_a_table_that_can_be_written_and_read(spa
 
 
 @pytest.mark.parametrize("page_size", [4096, 32_768])
-def test_a2_the_page_size_takes_effect_because_it_comes_before_the_wal(root, history, page_size):
+def test_a2_page_size_takes_effect_because_it_comes_before_wal(root, history, page_size):
     with fourfold.open(root, settings={"documents.page_size": page_size}) as store:
         space = store.space(DID, history=history)
         assert pragma(space, "page_size") == page_size
         assert pragma(space, "journal_mode") == "wal"
 
 
-def test_a2_the_page_size_is_that_of_the_specification_by_default(space):
+def test_a2_page_size_is_that_of_specification_by_default(space):
     assert pragma(space, "page_size") == 32_768
 
 
@@ -85,7 +85,7 @@ def test_a5_the_default_branch_is_there_before_the_first_commit(space):
     assert space.branches.get("").head_seq == 1
 
 
-def test_a6_a_seq_is_not_given_again_after_a_branch_was_deleted(space):
+def test_a6_seq_is_not_given_again_after_branch_was_deleted(space):
     space.set("a", {})
     space.branches.create("b")
     space.branches.delete("b")
@@ -94,7 +94,7 @@ def test_a6_a_seq_is_not_given_again_after_a_branch_was_deleted(space):
     assert [entry.seq for entry in space.log()] == [1, 2, 3, 4]
 
 
-def test_a7_a_commit_succeeds_while_a_reader_holds_an_older_state(space):
+def test_a7_commit_succeeds_while_reader_holds_older_state(space):
     space.set("a", {"n": 1})
     with space.view() as view:
         before = view.value(view.sql.last_seq)
@@ -150,7 +150,7 @@ def test_a10_a_client_with_a_lost_seq_gets_an_error(space):
     assert space.seq() == 1
 
 
-def test_a11_order_is_that_of_the_seqs_and_not_of_the_clock(space):
+def test_a11_order_is_that_of_seqs_and_not_of_clock(space):
     for number in range(3):
         space.set("a", {"n": number})
 
@@ -169,7 +169,7 @@ def test_a12_a_blob_may_have_no_content_type_and_says_when_it_was_stored(space):
     assert "created_at" in table
 
 
-def test_a13_the_view_state_shows_the_newest_revision_of_every_entity(revisions):
+def test_a13_view_state_shows_newest_revision_of_every_entity(revisions):
     revisions.set("a", {})
     revisions.transact([{"op": "set", "id": "b", "value": {}}, {"op": "delete", "id": "b"}])
     with revisions.view() as view:

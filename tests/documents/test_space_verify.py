@@ -153,7 +153,7 @@ def test_what_is_damaged_is_named(damaged, root):
 @pytest.mark.parametrize(
     "text", ["{", "5", '[{"op":"remove","path":"/nothing"}]', '{"a":1'], ids=repr
 )
-def test_reading_a_damaged_state_is_an_error_and_never_another_state(damaged, root, text):
+def test_reading_damaged_state_is_error_and_never_another_state(damaged, root, text):
     damage, _ = damaged
     damage("DELETE FROM snapshot")
     damage("UPDATE revision SET data = ? WHERE id = 'b' AND op = 'patch' AND seq = 5", (text,))
@@ -172,7 +172,7 @@ def test_reading_a_damaged_state_is_an_error_and_never_another_state(damaged, ro
         assert space.verify()
 
 
-def test_reading_text_that_is_no_text_any_more_is_an_error(damaged, root):
+def test_reading_text_that_is_no_text_any_more_is_error(damaged, root):
     damage, _ = damaged
     damage("UPDATE revision SET data = CAST(x'7b22ff227d' AS TEXT) WHERE id = 'a' AND seq = 1")
     with fourfold.open(root) as store:

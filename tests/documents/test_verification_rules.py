@@ -59,12 +59,12 @@ def found(path, table):
     return [each for each in verify_file(path) if each.table == table]
 
 
-def test_a_text_that_became_bytes_is_found_though_it_reads_the_same(file):
+def test_text_that_became_bytes_is_found_though_it_reads_same(file):
     change(file, 'UPDATE "commit" SET original = CAST(original AS BLOB) WHERE seq = 2')
     assert any("another kind of value" in each.message for each in found(file, "commit"))
 
 
-def test_a_commit_that_is_gone_with_all_its_rows_is_missed(file):
+def test_commit_that_is_gone_with_all_its_rows_is_missed(file):
     log = "revision" if "facts" not in history_of(file) else "occurrence"
     change(
         file,
@@ -117,7 +117,7 @@ def test_a_patch_that_does_not_apply_is_named_by_its_row_though_all_digests_fit(
     assert "cannot be replayed: does not apply" in fault.message
 
 
-def test_a_branch_that_was_forked_from_itself_is_found_and_reading_it_ends(file, root):
+def test_branch_forked_from_itself_is_found_and_reading_it_ends(file, root):
     change(file, "UPDATE branch SET parent_branch = name WHERE name = 'f'")
     assert any("'f' does not match the log" in each.message for each in found(file, "branch"))
     with fourfold.open(root) as store, pytest.raises(CorruptData, match="nested deeper"):
@@ -221,7 +221,7 @@ def long_history(request, root):
         yield store
 
 
-def test_a_long_history_is_replayed_a_few_rows_at_a_time(long_history, monkeypatch):
+def test_long_history_is_replayed_few_rows_at_time(long_history, monkeypatch):
     monkeypatch.setattr("fourfold.models.documents.verify.VERIFY_SLICE_BYTES", 8_192)
     space = long_history.space(DID)
     counts, late = [], []

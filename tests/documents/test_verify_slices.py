@@ -191,7 +191,7 @@ def test_occurrence_before_the_first_one_is_found(root):
     assert "occurs before its first occurrence" in problem.message
 
 
-def test_only_the_check_of_indexes_reads_all_rows_of_one_state(space, monkeypatch):
+def test_only_check_of_indexes_reads_all_rows_of_one_state(space, monkeypatch):
     long_views = []
     read = space.database.read_in_background
 
@@ -208,7 +208,7 @@ def test_only_the_check_of_indexes_reads_all_rows_of_one_state(space, monkeypatc
     assert long_views == ["read"]
 
 
-def test_verify_of_a_large_commit_makes_no_call_for_each_column(root, monkeypatch):
+def test_verify_of_large_commit_makes_no_call_for_each_column(root, monkeypatch):
     with fourfold.open(root) as store:
         space = store.space(DID)
         space.transact([{"op": "set", "id": f"e{n}", "value": {"n": n}} for n in range(1_000)])

@@ -25,7 +25,7 @@ def caught_up(space, **how):
         return list(watch)
 
 
-def test_a_watch_from_the_beginning_shows_every_commit_with_its_revisions(space):
+def test_watch_from_beginning_shows_every_commit_with_its_revisions(space):
     space.set("urn:a", {"value": 1})
     space.transact([{"op": "delete", "id": "urn:a"}, {"op": "set", "id": "urn:b", "value": {}}])
     first, second = caught_up(space, after=0)
@@ -45,7 +45,7 @@ def test_a_watch_from_now_shows_only_what_comes(space):
         assert watch.position == 3
 
 
-def test_it_goes_on_from_a_position_without_a_hole_or_a_duplicate(space):
+def test_it_goes_on_from_position_without_hole_or_duplicate(space):
     for number in range(10):
         space.set("urn:a", {"value": number})
     seen = []
@@ -128,7 +128,7 @@ def test_a_branch_shows_what_it_inherited_and_its_own_and_nothing_else(space, mo
     assert [commit.seq for commit in caught_up(space, after=0)] == [1, 2, 5]
 
 
-def test_a_watch_of_a_deleted_branch_ends_after_its_last_commit(space):
+def test_watch_of_deleted_branch_ends_after_its_last_commit(space):
     space.branches.create("work")
     space.set("urn:a", {"value": 1}, branch="work")
     with space.watch(after=0, branch="work") as watch:

@@ -317,7 +317,7 @@ def test_a_tail_with_a_filter_shows_matching_records_only(visit, own_shop):
     assert page.locator("#tail-rows tbody tr").count() == 1
 
 
-def test_a_picture_is_shown_and_a_page_of_a_blob_never_runs(visit, shop):
+def test_picture_is_shown_and_page_of_blob_never_runs(visit, shop):
     visitor = visit(shop)
     page = visitor.page
     page.goto(f"/blobs?{SPACE}")
@@ -682,7 +682,7 @@ def test_a_visitor_logs_in_with_a_key_and_out_again(visit, own_shop):
     assert page.locator("h1").inner_text() == "Log in with a key"
 
 
-def test_a_key_is_created_on_the_page_shown_once_and_deleted(visit, own_shop):
+def test_key_is_created_on_page_shown_once_and_deleted(visit, own_shop):
     visitor = visit(own_shop)
     page = visitor.page
     page.goto("/keys")

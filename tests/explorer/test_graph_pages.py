@@ -39,7 +39,7 @@ def test_matches_of_a_pattern_are_drawn_and_listed(shop):
     assert shop.ask("GET", f"/match?app=crm&pattern={quote('{}')}").status == 400
 
 
-def test_changes_of_an_object_are_paged_and_its_bounds_are_stated(tmp_path):
+def test_changes_of_object_are_paged_and_its_bounds_are_stated(tmp_path):
     with fourfold.open(tmp_path / "store") as store:
         graph = store.graphs.create("crm")
         person = graph.register_type("parent", "person")

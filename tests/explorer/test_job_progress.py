@@ -29,7 +29,7 @@ def render(job):
     return environment.from_string(PROGRESS).render(job=job)
 
 
-def test_a_running_job_has_an_estimate_and_a_chart_of_its_speed():
+def test_running_job_has_estimate_and_chart_of_its_speed():
     progress = JobProgress("state", 3, 12, JobRate(500, [1, 0, 2]))
     job = job_row(running_job(progress), now_ms=4_000)
     assert (job["percent"], job["elapsed_ms"], job["left_ms"]) == (25, 3_000, 9_000)
@@ -41,7 +41,7 @@ def test_a_running_job_has_an_estimate_and_a_chart_of_its_speed():
     assert "At most 4.0 steps a second, 4.0 now" in shown
 
 
-def test_a_job_without_a_total_has_no_bar_and_no_estimate():
+def test_job_without_total_has_no_bar_and_no_estimate():
     job = job_row(running_job(JobProgress("", 0, 0)), now_ms=4_000)
     assert (job["percent"], job["left_ms"], job["rates"]) == (None, None, [])
     shown = render(job)
@@ -50,7 +50,7 @@ def test_a_job_without_a_total_has_no_bar_and_no_estimate():
     assert "Working" in shown
 
 
-def test_a_chart_of_throughput_has_an_axis_and_marks_the_current_value():
+def test_chart_of_throughput_has_axis_and_marks_current_value():
     drawing = drawings.throughput([0.0, 8.0, 4.0], "speed", is_live=True)
     assert 'points="0.0,122.0 308.0,8.0 616.0,65.0"' in drawing
     assert [number for number in ("0", "2", "4", "6", "8") if f">{number}</text>" in drawing] == [

@@ -98,7 +98,7 @@ def send(server, path, **fields):
     return server.ask("POST", path, urlencode(fields), headers)
 
 
-def test_a_form_that_is_sent_twice_creates_one_branch_and_one_fork(own_shop):
+def test_form_sent_twice_creates_one_branch_and_one_fork(own_shop):
     page = own_shop.ask("GET", f"/document?{urlencode({'did': DID, 'id': ORDER})}", headers=HTML)
     [token] = re.findall(r'name="token" value="(\w+)"', page.text.decode())
     branch = {"did": DID, "id": ORDER, "name": "twice", "seq": 4}

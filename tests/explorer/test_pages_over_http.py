@@ -146,7 +146,7 @@ def test_a_query_is_shown_and_exported_in_each_format(shop):
 
 
 @pytest.mark.parametrize("path", PAGES)
-def test_a_page_has_its_policy_one_title_and_no_inline_code(shop, path):
+def test_page_has_its_policy_one_title_and_no_inline_code(shop, path):
     response = get(shop, path)
     assert response.status == 200, text_of(response)
     assert "default-src 'none'" in response.headers["content-security-policy"]
@@ -158,7 +158,7 @@ def test_a_page_has_its_policy_one_title_and_no_inline_code(shop, path):
 
 
 @pytest.mark.parametrize("path", PAGES)
-def test_the_data_of_a_page_is_json_at_a_second_address(shop, path):
+def test_data_of_page_is_json_at_second_address(shop, path):
     parts = urlsplit(path)
     twin = "/index.json" if parts.path == "/" else f"{parts.path}.json"
     response = get(shop, f"{twin}?{parts.query}" if parts.query else twin)
@@ -215,7 +215,7 @@ def test_empty_lists_show_the_command_that_fills_them(empty):
     assert "/v1/jobs" in text_of(get(empty, "/jobs"))
 
 
-def test_a_browser_gets_a_page_about_an_error_and_a_program_gets_json(shop):
+def test_browser_gets_page_about_error_and_program_gets_json(shop):
     page = get(shop, f"/document?{SPACE}&id=missing")
     assert page.status == 404
     assert "<h1>" in text_of(page)
@@ -277,7 +277,7 @@ def test_lists_show_what_existed_at_the_time(own_shop):
     assert {model["bytes"] for model in models} == {None}
 
 
-def test_words_of_documents_are_searched_on_the_page_of_a_space(shop, empty):
+def test_words_of_documents_are_searched_on_page_of_space(shop, empty):
     body = text_of(get(shop, f"/space?{SPACE}&q=gre*"))
     assert "<mark>Green</mark> tea" in body
     assert "Cup" not in body.split("Newest commits")[0]
@@ -367,7 +367,7 @@ def test_a_session_adds_up_its_usage_and_opens_its_payloads(shop):
     assert tools[1]["text"]["text"] == "ValueError: above the limit"
 
 
-def test_a_timeline_has_children_and_leaves_out_the_time_between_turns(shop):
+def test_timeline_has_children_and_leaves_out_time_between_turns(shop):
     page = json.loads(get(shop, f"/session.json?sid={AGENT}").text)["timeline"]
     spans = {(span["row"], span["name"]): span for span in page["spans"]}
     assert spans["children", "1.2.1"]["failed"] is False
@@ -540,7 +540,7 @@ def test_a_session_is_forked_at_an_event(own_shop):
     )
 
 
-def test_a_merge_needs_every_conflict_decided_and_the_state_that_was_shown(own_shop):
+def test_merge_needs_every_conflict_decided_and_state_that_was_shown(own_shop):
     address = f"/merge.json?{SPACE}&source=discount"
     preview = json.loads(get(own_shop, address).text)
     assert preview["conflicts"] == 1
@@ -599,7 +599,7 @@ def test_a_store_with_keys_asks_for_one(locked):
     assert "Unknown key" in text_of(refused)
 
 
-def test_the_login_sets_a_cookie_that_scripts_and_other_sites_cannot_use(locked):
+def test_login_sets_cookie_that_scripts_and_other_sites_cannot_use(locked):
     done = log_in(locked, locked.secrets["all"], "/stream?name=orders")
     assert [done.status, done.headers["location"]] == [303, "/stream?name=orders"]
     cookie = done.headers["set-cookie"]

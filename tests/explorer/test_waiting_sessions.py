@@ -25,7 +25,7 @@ def test_list_of_sessions_is_filtered_by_those_that_wait(shop):
     assert "<option selected>waiting</option>" in page
 
 
-def test_page_of_a_session_shows_the_question_and_the_call_that_answers(shop):
+def test_page_of_session_shows_question_and_call_that_answers(shop):
     page = read(shop, SESSION)
     assert "Waits for a person" in page
     assert "Refund 120.00?\nIt is above my limit." in page

@@ -54,7 +54,7 @@ def test_golden_store_reads_what_it_read_when_made(golden, version, name):
 
 
 @pytest.mark.parametrize(("version", "name"), CASES)
-def test_golden_store_reads_the_same_after_it_was_written_and_reopened(golden, version, name):
+def test_golden_store_reads_same_after_it_was_written_and_reopened(golden, version, name):
     root = golden(version, name)
     _, read = golden_store.STORES[name]
     with fourfold.open(root) as store:
@@ -103,7 +103,7 @@ def test_golden_backup_verifies_and_restores(golden, version, tmp_path):
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_golden_backup_restores_to_a_store_that_can_be_backed_up(golden, version, tmp_path):
+def test_golden_backup_restores_to_store_that_can_be_backed_up(golden, version, tmp_path):
     """Restoring an earlier version migrates some files, which are copied first."""
     restored = tmp_path / "restored"
     restore(golden(version, "backup"), restored)

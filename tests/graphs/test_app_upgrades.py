@@ -166,7 +166,7 @@ def test_statements_are_free_again_after_an_upgrade(graphs, two_apps):
             txn.execute("CREATE TABLE free (a)")
 
 
-def test_column_that_an_earlier_version_added_does_not_stop_later_steps(graphs, two_apps):
+def test_column_that_earlier_version_added_does_not_stop_later_steps(graphs, two_apps):
     old = Migration(2, "colour", "ALTER TABLE {app}_parent ADD COLUMN colour TEXT")
     with graphs.database.write() as txn:
         txn.execute(old.sql.replace("{app}", f"app_{APP}"))

@@ -52,7 +52,7 @@ def edit(path, sql):
         t.execute(sql)
 
 
-def test_the_tables_of_the_specification_are_there_and_a_second_start_changes_nothing(path):
+def test_tables_of_specification_are_there_and_second_start_changes_nothing(path):
     graphs = open_graphs(path)
     with_notes(graphs)
     assert tables(graphs) >= GLOBALS

@@ -106,7 +106,7 @@ def test_a_global_table_has_the_columns_of_the_specification(schema, table):
 
 @pytest.mark.parametrize("app", [0, APP])
 @pytest.mark.parametrize("noun", OF_APP)
-def test_table_of_an_app_has_the_columns_of_the_specification_first(schema, app, noun):
+def test_table_of_app_has_columns_of_specification_first(schema, app, noun):
     named = OF_APP[noun]
     assert columns(schema, f"app_{app}_{noun}")[: len(named)] == named
 
@@ -134,7 +134,7 @@ def test_ids_are_never_given_twice(schema):
         assert "PRIMARY KEY AUTOINCREMENT" in sql, table
 
 
-def test_the_counter_has_one_row_and_no_second_can_be_made(schema):
+def test_counter_has_one_row_and_no_second_can_be_made(schema):
     assert schema.all("SELECT id, seq FROM global_seq") == [(1, 0)]
     sql = schema.value("SELECT sql FROM sqlite_schema WHERE name = 'global_seq'")
     assert "CHECK (id = 1)" in sql

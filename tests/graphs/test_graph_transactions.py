@@ -73,7 +73,7 @@ def test_apply_joins_the_open_transaction(graphs, types):
     check_log(graphs)
 
 
-def test_apply_many_gives_each_envelope_a_number_of_the_open_transaction(graphs, types):
+def test_apply_many_gives_each_envelope_number_of_open_transaction(graphs, types):
     with graphs.transaction() as txn:
         first = graphs.insert_parent(APP, parent(types), txn=txn)
         several = [envelope(types, n, trace_id=f"many {n}") for n in range(3)]

@@ -50,7 +50,7 @@ def parent(types, **changes):
 # Numbers and upkeep
 
 
-def test_metrics_have_every_name_of_the_specification_and_never_a_row(graphs, types, tmp_path):
+def test_metrics_have_every_name_of_specification_and_never_row(graphs, types, tmp_path):
     of = {"type_id": types["attr"], "owner_identity": 1}
     note = graphs.insert_parent(APP, parent(types))
     graphs.insert_attr(APP, {**of, "parent_id": note, "value_text": "a secret of mine"})
@@ -76,7 +76,7 @@ def test_vacuum_does_not_wait_and_is_refused_during_a_read(graphs, types):
     assert len(graphs.select_parents(APP)) == 1
 
 
-def test_a_checkpoint_stops_at_a_reader_and_goes_on_without_it(graphs, types, path):
+def test_checkpoint_stops_at_reader_and_goes_on_without_it(graphs, types, path):
     graphs.checkpoint("TRUNCATE")
     with graphs.snapshot() as reader:
         reader.newest_seq()
@@ -116,7 +116,7 @@ def test_a_second_process_cannot_write_and_may_read(graphs, types, path):
         open_graphs(path)
 
 
-def test_two_processes_that_start_on_an_empty_folder_make_one_schema(path):
+def test_two_processes_that_start_on_empty_folder_make_one_schema(path):
     script = (
         "import sys, time; sys.path.insert(0, sys.argv[2])\n"
         "from pathlib import Path; from graph_nodes import open_graphs\n"
@@ -214,7 +214,7 @@ def spoil(path):
         file.write(b"\xff" * 4096)
 
 
-def test_damage_that_a_check_finds_stops_writers_and_leaves_the_numbers_readable(path, tmp_path):
+def test_damage_that_check_finds_stops_writers_and_leaves_numbers_readable(path, tmp_path):
     graphs, _ = fill(path)
     graphs.backup(tmp_path / "copy.db")
     before = everything(graphs)
@@ -261,7 +261,7 @@ def test_an_old_backup_does_not_take_numbers_back(path, tmp_path):
     graphs.database.close()
 
 
-def test_a_start_that_fails_at_any_statement_leaves_a_file_that_starts(tmp_path):
+def test_start_that_fails_at_any_statement_leaves_file_that_starts(tmp_path):
     """On a new file, and on one whose apps are there already."""
     for number in range(1, 200):
         path = tmp_path / f"{number}.db"
@@ -282,7 +282,7 @@ def test_a_start_that_fails_at_any_statement_leaves_a_file_that_starts(tmp_path)
     assert number > 2
 
 
-def test_an_app_whose_tables_cannot_all_be_made_is_not_there(graphs):
+def test_app_whose_tables_cannot_all_be_made_is_not_there(graphs):
     """A failure in the middle of a registration leaves neither a table nor a row of the app."""
     for number in range(1, 200):
         failpoints.arm("kernel.statement.before", "raise", at=number)
@@ -363,7 +363,7 @@ def test_new_label_reaches_the_cache_in_the_same_transaction(graphs):
     assert graphs.rebuild_identities() == (1, 0, 0)
 
 
-def test_an_identity_that_only_the_cache_knows_is_not_dropped_unasked(graphs):
+def test_identity_that_only_cache_knows_is_not_dropped_unasked(graphs):
     with graphs.database.write() as txn:
         txn.execute("INSERT INTO identities VALUES (7, 'ed25519:ghost', NULL, 'x')")
     with pytest.raises(Refused, match="identity 7"):

@@ -70,7 +70,7 @@ def test_a_transaction_is_one_number_shared_by_its_rows(graphs, types):
     assert graphs.get_global_seq() == 1
 
 
-def test_next_global_seq_begins_a_new_number_in_the_same_transaction(graphs, types):
+def test_next_global_seq_begins_new_number_in_same_transaction(graphs, types):
     with graphs.transaction() as txn:
         assert graphs.next_global_seq(txn) == 1
         graphs.insert_parent(APP, parent(types), txn=txn)
@@ -79,7 +79,7 @@ def test_next_global_seq_begins_a_new_number_in_the_same_transaction(graphs, typ
     assert [row.global_seq for row in graphs.select_parents(APP)] == [1, 2]
 
 
-def test_a_transaction_that_raises_leaves_nothing_and_gives_its_number_back(graphs, types):
+def test_transaction_that_raises_leaves_nothing_and_gives_its_number_back(graphs, types):
     before = dump(graphs)
     with pytest.raises(ZeroDivisionError), graphs.transaction() as txn:
         write_then_fail(graphs, types, txn)
@@ -130,7 +130,7 @@ def test_an_operation_of_another_kind_cannot_be_pointed_at(graphs, types):
     assert dump(graphs) == before
 
 
-def test_what_points_at_something_new_is_refused_if_that_is_not_shared(graphs, types):
+def test_what_points_at_something_new_is_refused_if_not_shared(graphs, types):
     """Also when both are made in one transaction, and when flags change in between."""
     of = {"app_id": APP, "owner_identity": 1}
     note = {"op": "parent_create", "type_id": types["parent"], "payload": {}, **of}

@@ -325,7 +325,7 @@ def test_domain_accepts_only_its_apps(nodes):
     assert take(bob, alice, data).accepted == 1
 
 
-def test_envelope_beyond_the_limit_of_an_app_is_refused_and_retried(nodes):
+def test_envelope_beyond_limit_of_app_is_refused_and_retried(nodes):
     alice, bob, _ = nodes
     write(alice, "one")
     bob.graphs.set_limits(APP, rows_max=1)

@@ -128,7 +128,7 @@ def test_version_beyond_the_greatest_is_malformed(people):
 # The same answer everywhere
 
 
-def test_version_of_an_object_of_another_is_refused_wherever_the_object_is(people, tmp_path):
+def test_version_of_object_of_another_is_refused_wherever_object_is(people, tmp_path):
     alice, mallory, carol = people
     dora = Node(tmp_path / "dora.db", 9)
     for node in people:
@@ -151,7 +151,7 @@ def test_version_of_an_object_of_another_is_refused_wherever_the_object_is(peopl
     dora.graphs.database.close()
 
 
-def test_object_of_an_app_that_is_not_shared_gets_no_versions(people):
+def test_object_of_app_that_is_not_shared_gets_no_versions(people):
     _, mallory, carol = people
     diary = carol.graphs.register_app("diary", "Diary").app_id
     types = carol.graphs.register_type(diary, "parent", "note parent")
@@ -205,7 +205,7 @@ def test_limit_of_an_app_blocks_only_its_own_parked_rows(people):
     assert len(carol.graphs.select(Query(other[1], "parent"))) == 1
 
 
-def test_parked_row_of_an_app_that_is_not_accepted_now_waits(people):
+def test_parked_row_of_app_that_is_not_accepted_now_waits(people):
     _, mallory, carol = people
     log, parent = ForgedLog(mallory), row(mallory)
     take(carol, mallory, log.package(attr(mallory, id_of(parent), 1, value_text="late")))
@@ -395,7 +395,7 @@ def test_limit_is_the_last_check(people):
     assert refusal(carol, mallory, signed(mallory, row(mallory))) == "limit_exceeded"
 
 
-def test_envelope_that_is_known_is_not_reported_to_a_peer_without_the_right(people):
+def test_envelope_known_is_not_reported_to_peer_without_right(people):
     alice, mallory, carol = people
     write(alice, "hers")
     data = exported(alice).data

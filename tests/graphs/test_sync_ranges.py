@@ -180,7 +180,7 @@ def test_nodes_reconcile_what_only_one_of_them_has(nodes):
     assert bob.graphs.sync_heads("notes") == alice.graphs.sync_heads("notes")
 
 
-def test_entries_are_exported_within_a_size_and_only_of_their_domain(nodes):
+def test_entries_are_exported_within_size_and_only_of_their_domain(nodes):
     alice, _ = fill(nodes, 5)
     alice.graphs.define_domain("other", 2)
     with alice.graphs.database.read() as snapshot:

@@ -67,7 +67,7 @@ def test_read_step_pauses_after_its_transaction(database):
     assert set(readers) == {0}
 
 
-def test_read_step_does_not_pause_in_a_transaction_of_its_thread(database, monkeypatch):
+def test_read_step_does_not_pause_in_transaction_of_its_thread(database, monkeypatch):
     pauses = []
     monkeypatch.setattr(database.pauses, "pause", lambda: pauses.append(1))
     with database.write(), database.read_step():

@@ -152,7 +152,7 @@ def test_every_caller_of_a_group_gets_commit_uncertain(path, disk):
         ledger.assert_dense(db)
 
 
-def test_with_normal_syncs_a_commit_does_not_wait_for_the_disk(path, disk):
+def test_with_normal_syncs_commit_does_not_wait_for_disk(path, disk):
     profile = profiles.PLAIN.with_(synchronous="NORMAL")
     with ledger.open_ledger(path, profile=profile, vfs=disk.name) as db:
         db.transact(ledger.put("x"))

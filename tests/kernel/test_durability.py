@@ -41,7 +41,7 @@ def test_a_file_is_synced_fully_where_the_platform_can(monkeypatch, synced):
     assert synced == ["full"]
 
 
-def test_a_file_system_without_a_full_sync_is_synced_by_fsync(monkeypatch, synced):
+def test_file_system_without_full_sync_is_synced_by_fsync(monkeypatch, synced):
     pretend_macos(monkeypatch, synced, errno.ENOTSUP)
     durability.sync_file(0)
     assert synced == ["fsync"]

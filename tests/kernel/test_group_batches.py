@@ -170,7 +170,7 @@ def test_item_added_while_a_batch_is_committed_starts_another(path):
         assert ledger.bodies(db) == ["a", "b"]
 
 
-def test_error_of_the_function_is_the_outcome_of_each_of_its_items(db):
+def test_error_of_function_is_outcome_of_each_of_its_items(db):
     async def call():
         problems = []
         asyncio.get_running_loop().set_exception_handler(

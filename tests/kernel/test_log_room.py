@@ -36,7 +36,7 @@ def put_many(db, count):
     return [db.transact(ledger.put(f"entry {number}")) for number in range(count)]
 
 
-def test_log_that_is_synced_grows_ahead_of_its_commits_in_steps(path):
+def test_log_synced_grows_ahead_of_its_commits_in_steps(path):
     sizes = []
     with ledger.open_ledger(path, profile=profiles.PLAIN) as db:
         for number in range(300):
@@ -49,7 +49,7 @@ def test_log_that_is_synced_grows_ahead_of_its_commits_in_steps(path):
     assert grown < len(sizes) // 4
 
 
-def test_log_that_is_not_synced_at_every_commit_gets_no_room(path):
+def test_log_not_synced_at_every_commit_gets_no_room(path):
     with ledger.open_ledger(path, profile=profiles.PLAIN.with_(synchronous="NORMAL")) as db:
         put_many(db, 100)
         assert log_of(path).stat().st_size == 32 + frames(path) * FRAME

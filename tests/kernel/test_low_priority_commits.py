@@ -43,7 +43,7 @@ def test_low_priority_request_joins_commit_of_a_loop(db):
     assert transactions(db) == before + 1
 
 
-def test_loop_that_released_the_writer_does_not_wake_low_priority_request(db):
+def test_loop_that_released_writer_does_not_wake_low_priority_request(db):
     """Or it would commit alone, a moment before the loop has its next requests together."""
 
     async def call():

@@ -66,7 +66,7 @@ def test_unknown_mode_is_refused(db, mode):
 
 
 @pytest.mark.parametrize("use", ["checkpoint", "vacuum", "analyze"])
-def test_upkeep_inside_a_transaction_of_the_same_thread_is_refused_at_once(db, use):
+def test_upkeep_inside_transaction_of_same_thread_is_refused_at_once(db, use):
     with db.write() as txn:
         ledger.put("x")(txn)
         with pytest.raises(Refused, match="inside a transaction"):

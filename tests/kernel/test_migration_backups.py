@@ -177,7 +177,7 @@ def test_dropping_removes_the_backups_of_this_file_only(path, tmp_path):
     assert len(backups_of(other)) == 1
 
 
-def test_backups_older_than_the_limit_are_dropped_at_the_next_open(path):
+def test_backups_older_than_limit_are_dropped_at_next_open(path):
     fill(path)
     open_at(path, FIRST, SECOND).close()
     (copy,) = backups_of(path)
@@ -242,7 +242,7 @@ def test_deletion_removes_the_backups_that_still_hold_it(
         assert copies_in(root) == []
 
 
-def test_gc_of_a_space_removes_the_backups_that_still_hold_it(tmp_path, monkeypatch):
+def test_gc_of_space_removes_backups_that_still_hold_it(tmp_path, monkeypatch):
     did = "did:web:a.example"
     with fourfold.open(tmp_path / "store") as store:
         for number in range(9):

@@ -207,7 +207,7 @@ def test_fan_out_pauses_while_others_commit(monkeypatch, took_s, others_every):
 
 
 @pytest.mark.parametrize(("share", "repeats"), [(0.5, 0), (1.0, NOTIFY_PAUSES_REPEATED)])
-def test_pause_is_repeated_while_the_event_loop_has_no_idle_time(monkeypatch, share, repeats):
+def test_pause_is_repeated_while_event_loop_has_no_idle_time(monkeypatch, share, repeats):
     """Requests wait while the loop is busy, and each slice would add to their delay."""
 
     async def main():

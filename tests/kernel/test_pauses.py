@@ -119,7 +119,7 @@ def test_pause_is_bounded(clock):
 
 
 @pytest.mark.parametrize(("share", "pauses_expected"), [(1.0, 4), (0.95, 4), (0.5, 1), (0.0, 1)])
-def test_pause_is_repeated_while_the_writing_thread_has_no_idle_time(clock, share, pauses_expected):
+def test_pause_is_repeated_while_writing_thread_has_no_idle_time(clock, share, pauses_expected):
     pauses = Pauses(
         lambda: clock.now, lambda: True, lambda: share * clock.now, clock=clock, sleep=clock.sleep
     )
@@ -253,7 +253,7 @@ def read_while_another_thread_writes(db):
         return snapshot.value("SELECT count(*) FROM entry")
 
 
-def test_paced_read_is_followed_by_a_pause_if_others_wrote_meanwhile(db, paused):
+def test_paced_read_is_followed_by_pause_if_others_wrote_meanwhile(db, paused):
     assert read_while_another_thread_writes(db) == 0
     assert len(paused) == 1
 

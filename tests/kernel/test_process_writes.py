@@ -118,7 +118,7 @@ def test_open_transaction_of_another_thread_counts_as_writing(databases):
     assert seen == [True, False]
 
 
-def test_processor_time_is_that_of_the_other_thread_that_wrote_last(databases):
+def test_processor_time_is_that_of_other_thread_that_wrote_last(databases):
     one, other = databases
     one.transact(insert)
     assert PROCESS_WRITES.other_cpu_seconds() is None

@@ -451,7 +451,7 @@ def test_write_awaited_inside_own_transaction_is_refused(db, child):
 
 
 @pytest.mark.timeout(20)
-def test_write_of_another_task_waits_for_the_end_of_a_transaction(db):
+def test_write_of_another_task_waits_for_end_of_transaction(db):
     async def other(opened):
         await opened.wait()
         return await db.transact_async(ledger.put("other"))

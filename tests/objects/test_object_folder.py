@@ -36,14 +36,14 @@ def store(tmp_path: Path) -> Iterator[FolderStore]:
         yield opened
 
 
-def test_a_file_holds_the_bytes_of_its_object_and_nothing_else(store: FolderStore) -> None:
+def test_file_holds_bytes_of_its_object_and_nothing_else(store: FolderStore) -> None:
     store.put("streams/ab12/0001.parquet", b"PAR1")
     path = store.root / "streams+" / "ab12+" / "0001.parquet"
     assert path.read_bytes() == b"PAR1"
     assert store.path("streams/ab12/0001.parquet") == path
 
 
-def test_log_of_a_delta_table_is_in_a_folder_of_its_name(store: FolderStore) -> None:
+def test_log_of_delta_table_is_in_folder_of_its_name(store: FolderStore) -> None:
     store.put("tables/a/_delta_log/0.json", b"{}")
     store.put("tables/a/_delta_log", b"a file")
     assert (store.root / "tables+" / "a+" / "_delta_log" / "0.json").read_bytes() == b"{}"
@@ -128,7 +128,7 @@ def test_removed_folders_are_created_again_for_a_new_object(
 
 
 @pytest.mark.parametrize("if_absent", [False, True])
-def test_bytes_reach_the_disk_before_their_name_and_the_name_before_the_answer(
+def test_bytes_reach_disk_before_their_name_and_name_before_answer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, if_absent: bool
 ) -> None:
     events: list[tuple[str, int]] = []
@@ -236,7 +236,7 @@ def test_opening_and_reading_leave_no_trace(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_lock_that_is_never_released_is_an_error_with_a_name(
+def test_lock_that_is_never_released_is_error_with_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fourfold.objects.folder.OBJECT_LOCK_WAIT_S", 0.05)

@@ -69,7 +69,7 @@ def test_two_keys_never_share_a_file_where_names_are_folded(one: str, two: str) 
 
 
 @given(KEYS, KEYS)
-def test_the_position_before_a_prefix_skips_no_key_that_has_it(prefix: str, key: str) -> None:
+def test_position_before_prefix_skips_no_key_that_has_it(prefix: str, key: str) -> None:
     position = position_before(prefix)
     assert position < prefix
     assert (key > position) >= (key >= prefix)

@@ -70,9 +70,7 @@ def old(tmp_path: Path) -> Iterator[FolderStore]:
 
 
 @pytest.mark.parametrize("last_line", ["0", "1", "15", "done", "done+0", "done+15", "done+done"])
-def test_a_kill_in_mid_upload_leaves_the_old_object_or_the_new_one(
-    old: FolderStore, last_line: str
-) -> None:
+def test_kill_in_mid_upload_leaves_old_object_or_new_one(old: FolderStore, last_line: str) -> None:
     blocks = 16
     process = start("upload", old.root, "n", blocks)
     with process:

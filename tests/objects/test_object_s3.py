@@ -53,7 +53,7 @@ def through(server: S3Server, endpoint: str, prefix: str, **changes: object) -> 
     return S3Store(server.settings(prefix, endpoint=endpoint, **changes))
 
 
-def test_a_create_whose_answer_was_lost_is_not_taken_for_a_rival(
+def test_create_whose_answer_was_lost_is_not_taken_for_rival(
     s3_server: S3Server, store: S3Store, prefix: str
 ) -> None:
     with serve(once("lose"), s3_server.endpoint) as (endpoint, log):
@@ -63,7 +63,7 @@ def test_a_create_whose_answer_was_lost_is_not_taken_for_a_rival(
     assert store.get("k").data == b"mine"
 
 
-def test_a_replace_whose_answer_was_lost_is_not_taken_for_a_rival(
+def test_replace_whose_answer_was_lost_is_not_taken_for_rival(
     s3_server: S3Server, store: S3Store, prefix: str
 ) -> None:
     first = store.put("k", b"one")
@@ -73,7 +73,7 @@ def test_a_replace_whose_answer_was_lost_is_not_taken_for_a_rival(
     assert store.head("k").version == info.version
 
 
-def test_a_rival_is_still_a_rival_when_the_first_try_failed(
+def test_rival_is_still_rival_when_first_try_failed(
     s3_server: S3Server, store: S3Store, prefix: str
 ) -> None:
     def rival_first(method: str, _: str) -> object:
@@ -244,7 +244,7 @@ def test_foreign_objects_in_the_bucket_are_not_listed(s3_server: S3Server, prefi
         assert f"{prefix}2/other" in {info.key for info in whole.list("s3/")}
 
 
-def test_the_prefix_of_the_store_counts_towards_the_length_of_a_key(s3_server: S3Server) -> None:
+def test_prefix_of_store_counts_towards_length_of_key(s3_server: S3Server) -> None:
     key = "/".join(["k" * 203] * 5)
     with s3_server.store("p") as store:
         store.put(key, b"x")
@@ -270,7 +270,7 @@ def test_a_large_conditional_upload_leaves_no_spool_file(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_upload_that_is_too_large_for_its_parts_is_refused(
+def test_upload_that_is_too_large_for_its_parts_is_refused(
     store: S3Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fourfold.objects.s3.OBJECT_UPLOAD_PARTS_MAX", 1)
@@ -298,7 +298,7 @@ def test_failed_upload_leaves_no_parts(s3_server: S3Server, store: S3Store) -> N
     assert client.list_multipart_uploads(Bucket=s3_server.bucket).get("Uploads", []) == []
 
 
-def test_an_object_deleted_while_being_read_is_an_error_not_a_short_read(store: S3Store) -> None:
+def test_object_deleted_while_being_read_is_error_not_short_read(store: S3Store) -> None:
     store.put("k", b"x" * 20 * limits.MIB)
     reading = store.read("k", 8 * limits.MIB)
     assert len(next(reading)) == 8 * limits.MIB
@@ -307,7 +307,7 @@ def test_an_object_deleted_while_being_read_is_an_error_not_a_short_read(store: 
         list(reading)
 
 
-def test_a_child_of_a_fork_is_refused_instead_of_waiting_for_ever(s3_server: S3Server) -> None:
+def test_child_of_fork_is_refused_instead_of_waiting_for_ever(s3_server: S3Server) -> None:
     script = """
 import os, sys
 from fourfold.errors import FourfoldError

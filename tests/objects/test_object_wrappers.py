@@ -101,7 +101,7 @@ def test_requests_are_added_up_by_stream_artifact_and_op(
     assert counter.snapshot() == ()
 
 
-def test_requests_that_fail_count_and_calls_that_are_refused_do_not(
+def test_requests_that_fail_count_and_calls_refused_do_not(
     counted: AccountingStore, counter: RequestCounter
 ) -> None:
     counted.put("s/x", b"one", if_absent=True)
@@ -227,7 +227,7 @@ def test_a_torn_write_leaves_a_prefix_in_a_broken_store() -> None:
     assert [hit.fault for hit in store.injected] == [Fault.TEAR] * 3 + [Fault.FAIL]
 
 
-def test_a_torn_write_in_a_folder_leaves_only_a_temp_file(tmp_path: Path) -> None:
+def test_torn_write_in_folder_leaves_only_temp_file(tmp_path: Path) -> None:
     with FolderStore(tmp_path) as inner:
         inner.put("k", b"old")
         store = FaultyStore(inner, every(1, Fault.TEAR))

@@ -53,7 +53,7 @@ def known_or_set(store, did, branch, operation):
     return operation
 
 
-def test_copy_of_an_archive_whose_sink_dies_has_every_row_once(tmp_path, spark):
+def test_copy_of_archive_whose_sink_dies_has_every_row_once(tmp_path, spark):
     source, *places = made(tmp_path, points=5)
     target, checkpoint = places[1:]
     with (
@@ -70,7 +70,7 @@ def test_copy_of_an_archive_whose_sink_dies_has_every_row_once(tmp_path, spark):
 
 @pytest.mark.slow
 @pytest.mark.timeout(3000)
-def test_copy_of_an_archive_killed_ten_times_has_every_row_once(tmp_path, spark):
+def test_copy_of_archive_killed_ten_times_has_every_row_once(tmp_path, spark):
     source, *places = made(tmp_path, points=40, seed=2)
     target, checkpoint = places[1:]
     draw = random.Random(3)

@@ -98,7 +98,7 @@ def tables_of(model):
     return [name for name in names if name not in {FILES, "peers"}]
 
 
-def test_every_table_has_the_rows_of_the_store_at_its_points(spark, tmp_path, url):
+def test_every_table_has_rows_of_store_at_its_points(spark, tmp_path, url):
     points = filled(tmp_path, url)
     pairs = []
     for at, root in (points[0], points[2]):

@@ -125,7 +125,7 @@ def _sorted(rows):
 
 
 @pytest.mark.spark
-def test_every_table_has_the_same_rows_in_sqlite_and_in_spark(spark, tmp_path):
+def test_every_table_has_same_rows_in_sqlite_and_in_spark(spark, tmp_path):
     root = tmp_path / "store"
     with fourfold.open(root) as store, fourfold.open(tmp_path / "other") as other:
 
@@ -225,7 +225,7 @@ def test_small_random_store_has_the_same_rows_in_sqlite_and_in_spark(spark, tmp_
 @pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.parametrize("seed", range(4))
-def test_random_stores_have_the_same_rows_in_sqlite_and_in_spark(spark, tmp_path, seed):
+def test_random_stores_have_same_rows_in_sqlite_and_in_spark(spark, tmp_path, seed):
     sizes = {"rounds": 3, "spaces": 6, "sessions": 6, "graphs": 3, "stream_steps": 40}
     points = [None]
     for store in grow_random_store(tmp_path, seed, **sizes):

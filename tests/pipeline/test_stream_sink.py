@@ -72,7 +72,7 @@ def test_sink_creates_stream_of_option(spark, root):
     assert sorted(records(root, "new")) == [b"0", b"1", b"2"]
 
 
-def test_invalid_row_of_a_task_is_refused_and_nothing_is_written(spark, root):
+def test_invalid_row_of_task_is_refused_and_nothing_is_written(spark, root):
     rows = spark.range(0, 2, 1, 2).selectExpr("if(id = 0, '1', '{') as payload")
     assert isinstance(refused(write, rows, root, stream="a"), InvalidInput)
     assert records(root, "a") == []

@@ -94,7 +94,7 @@ def test_models_join_in_one_query_over_one_cut(filled):
     assert result.cut == {f"spaces/{A}": 4, f"spaces/{B}": 4, "streams": 3}
 
 
-def test_at_is_a_time_for_all_logs_and_a_seq_for_one(filled):
+def test_at_is_time_for_all_logs_and_seq_for_one(filled):
     space = filled.space(A)
     assert space.sql("select id, document from state", at=1).rows == [("n1", '{"n":1,"title":"x"}')]
     early = datetime(2020, 1, 1, tzinfo=UTC)

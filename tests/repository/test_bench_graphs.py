@@ -45,7 +45,7 @@ def test_a_limit_inserts_the_rows_that_graphs_have_written(tmp_path, form):
         )
 
 
-def test_a_large_file_is_built_as_graphs_would_have_written_it(tmp_path):
+def test_large_file_is_built_as_graphs_would_have_written_it(tmp_path):
     path = tmp_path / "size-6000.db"
     store.make_size(path, 6_000)
     with store.opened(path) as graphs:
@@ -57,7 +57,7 @@ def test_a_large_file_is_built_as_graphs_would_have_written_it(tmp_path):
         done(Task(form, str(path), 20))
 
 
-def test_a_bare_select_and_the_peer_read_as_many_rows_as_the_feed(tmp_path):
+def test_bare_select_and_peer_read_as_many_rows_as_feed(tmp_path):
     log, audit = tmp_path / "log.db", tmp_path / "audit.db"
     store.make_log(log, 30)
     peer.make_log(audit, 30)
@@ -71,7 +71,7 @@ def test_a_bare_select_and_the_peer_read_as_many_rows_as_the_feed(tmp_path):
         done(Task("feed", str(log), rows + 1))
 
 
-def test_a_run_knows_whether_it_needs_a_copy_of_its_file():
+def test_run_knows_whether_it_needs_copy_of_its_file():
     assert Run("insert attr", 1, "base").writes
     assert Run("kernel envelope one threads", 1, "base").is_limit
     assert Run("kernel envelope one threads", 1, "base").what == "envelope one threads"

@@ -34,7 +34,7 @@ def part(title, *figures):
     return Part(title=title, rows=10, figures=list(figures))
 
 
-def test_the_parts_of_a_day_are_put_together_in_one_file(tmp_path):
+def test_parts_of_day_are_put_together_in_one_file(tmp_path):
     path = tmp_path / "pipeline.json"
     parts.save(part("old"), "scan", path)
     parts.save(part("start"), "start", path)
@@ -43,7 +43,7 @@ def test_the_parts_of_a_day_are_put_together_in_one_file(tmp_path):
     assert {name: each.title for name, each in found.items()} == {"scan": "new", "start": "start"}
 
 
-def test_a_run_of_some_parts_on_another_day_keeps_the_others(tmp_path):
+def test_run_of_some_parts_on_another_day_keeps_others(tmp_path):
     first = parts.file_of_day(tmp_path, "pipeline", "2026-01-31")
     parts.save(part("old"), "scan", first)
     parts.save(part("start"), "start", first)

@@ -140,7 +140,7 @@ def test_kinds_and_exit_codes_are_only_ever_added():
     assert now.keys() == KINDS.keys(), "add the new kind to KINDS: from now on it is pinned"
 
 
-def test_every_class_has_a_kind_and_a_hint_of_its_own():
+def test_every_class_has_kind_and_hint_of_its_own():
     for cls in CLASSES:
         assert re.fullmatch(r"[a-z]+(_[a-z]+)*", cls.__dict__["kind"]), cls
         assert cls.__dict__["default_hint"].endswith("."), cls

@@ -272,7 +272,7 @@ def send_login(front, key, *, forwarded=None):
     return front.ask("\r\n".join(lines).encode() + b"\r\n\r\n" + body)[0][0]
 
 
-def test_wrong_key_on_the_login_is_an_entry_with_its_address(front):
+def test_wrong_key_on_login_is_entry_with_its_address(front):
     front.protocol.add_pages(Explorer(front.protocol, "store"))
     assert send_login(front, "ff_wrong") == 401
     assert send_login(front, front.bearer.split()[1]) == 303

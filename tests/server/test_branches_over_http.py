@@ -48,7 +48,7 @@ def test_branch_is_created_read_and_deleted(space):
     assert (written.status, written.value["kind"]) == (409, "branch_ended")
 
 
-def test_branch_of_a_time_or_of_an_invalid_name_or_point(space):
+def test_branch_of_time_or_of_invalid_name_or_point(space):
     at = space.ask("GET", "/log").value["items"][0]["created_at"]
     made = space.ask("POST", "/branches", {"name": "then", "at": at})
     assert (made.status, made.value["fork_seq"]) == (201, 1)

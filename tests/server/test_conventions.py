@@ -259,7 +259,7 @@ def test_feed_sends_its_position_first_and_ends_after_end():
     assert (events.opened, events.closed) == (1, 1)
 
 
-def test_feed_ends_when_its_time_is_over_or_the_server_stops():
+def test_feed_ends_when_its_time_is_over_or_server_stops():
     for events, times in ((Events([]), {"lifetime_s": 0}), (Events([], stopping=True), {})):
         assert len(events.collect(**times)) == 1
         assert (events.opened, events.closed) == (1, 1)

@@ -168,7 +168,7 @@ def worker_token(front):
 
 @pytest.mark.parametrize("path", [CALLBACK, "__ds/subscriptions/a/ack", CALLBACK + "/jwks.json"])
 @pytest.mark.parametrize("token", [None, "Bearer dst_1.wrong"])
-def test_token_of_a_worker_is_checked_before_the_body_is_read(front, path, token):
+def test_token_of_worker_is_checked_before_body_is_read(front, path, token):
     worker_token(front)
     options = {} if token is None else {"authorization": token}
     sent = request("POST", path, BODY, content_type=JSON, **options)

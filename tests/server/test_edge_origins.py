@@ -85,7 +85,7 @@ def test_foreign_page_cannot_change_anything(make_front, headers):
 
 
 @pytest.mark.parametrize("headers", FOREIGN)
-def test_foreign_page_may_send_a_read_but_not_see_the_response(make_front, headers):
+def test_foreign_page_may_send_read_but_not_see_response(make_front, headers):
     front = make_front()
     status, response = ask(front, "GET", **headers)
     assert (status, response["cross-origin-resource-policy"]) == (200, "same-origin")

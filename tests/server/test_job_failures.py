@@ -27,7 +27,7 @@ async def run_job(store, backups, watch):
     return shown, jobs.get(job.id)
 
 
-def test_record_of_a_job_is_what_was_shown_while_it_ran(tmp_path, monkeypatch):
+def test_record_of_job_is_what_was_shown_while_it_ran(tmp_path, monkeypatch):
     def delayed(function):
         def call(self, *arguments):
             time.sleep(0.02)
@@ -44,7 +44,7 @@ def test_record_of_a_job_is_what_was_shown_while_it_ran(tmp_path, monkeypatch):
     assert recorded == shown
 
 
-def test_list_shows_the_end_of_a_job_while_it_is_recorded(tmp_path, monkeypatch):
+def test_list_shows_end_of_job_while_it_is_recorded(tmp_path, monkeypatch):
     seen = []
     list_jobs = JobStore.list_jobs
 

@@ -248,7 +248,7 @@ def test_descendants_outside_of_the_prefix_are_not_listed(served, heads):
     assert value(ask(served, "mine", "GET", path))["items"] == []
 
 
-def test_comparison_does_not_show_a_common_head_outside_of_the_prefix(served, heads):
+def test_comparison_does_not_show_common_head_outside_of_prefix(served, heads):
     path = f"/v1/sessions/compare/{heads['one']}/{heads['two']}"
     assert value(ask(served, "all", "GET", path))["common"] == heads["root"]
     assert value(ask(served, "mine", "GET", path))["common"] is None

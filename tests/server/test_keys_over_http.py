@@ -152,7 +152,7 @@ def test_only_administrators_of_the_store_manage_keys(server, admin, scopes):
         assert server.ask(method, path, body)[0] == 401
 
 
-def test_deleted_key_is_refused_at_once_and_the_own_one_stays(server, admin):
+def test_deleted_key_is_refused_at_once_and_own_one_stays(server, admin):
     other = server.create(ADMIN, admin)
     own = server.ask("GET", "/v1/key", secret=admin)[1]["key"]["id"]
     status, problem = server.ask("DELETE", f"/v1/keys/{own}", secret=admin)

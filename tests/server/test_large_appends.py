@@ -54,7 +54,7 @@ def test_large_append_waits_only_while_small_ones_arrive(turns):
     assert not turns.must_wait(LARGE)
 
 
-def test_turns_are_taken_one_after_the_other_with_pauses_in_proportion(turns, clock):
+def test_turns_are_taken_one_after_other_with_pauses_in_proportion(turns, clock):
     running = []
 
     async def write():

@@ -169,7 +169,7 @@ def test_readers_at_the_same_position_share_the_encoded_events(front, monkeypatc
     assert len(chunks) <= 10
 
 
-def test_events_of_a_reader_are_those_of_its_position_and_cursor(front):
+def test_events_of_reader_are_those_of_its_position_and_cursor(front):
     """Law: the cached events equal those made for each reader alone; its cursor is a later one."""
     front.streams.create("s", JSON)
     front.streams.append("s", Append([b"1", b"2"], JSON))

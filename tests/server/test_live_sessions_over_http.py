@@ -85,7 +85,7 @@ def test_last_event_id_wins_over_after(session):
             assert reader.response.status == 400
 
 
-def test_transient_items_have_no_id_and_are_not_in_the_log(front, session):
+def test_transient_items_have_no_id_and_are_not_in_log(front, session):
     session.append(message("a"))
     with session.follow() as reader:
         until_followed(front, session)

@@ -195,7 +195,7 @@ def test_a_run_of_another_process_is_a_job_with_progress_until_its_end(ask, send
     assert send("DELETE", f"/v1/jobs/{run['id']}").value["status"] == "succeeded"
 
 
-def test_a_killed_run_is_an_interrupted_job_with_its_last_progress(ask, waiting, monkeypatch):
+def test_killed_run_is_interrupted_job_with_its_last_progress(ask, waiting, monkeypatch):
     (run,) = ask("/v1/jobs", "status=running")["items"]
     assert ask("/v1/jobs", "status=interrupted")["items"] == []
     monkeypatch.setattr(pipeline_runs, "is_running", lambda *_: False)
@@ -220,7 +220,7 @@ def test_jobs_and_runs_are_listed_in_pages_newest_first(ask, send, root):
     assert send("GET", "/v1/jobs/20260101T000000-00000000").status == 404
 
 
-def test_a_run_of_a_job_of_the_server_is_listed_as_the_job(ask, root, monkeypatch):
+def test_run_of_job_of_server_is_listed_as_job(ask, root, monkeypatch):
     monkeypatch.setenv("FOURFOLD_STARTED_BY", "job 7")
     jobs.run(WriteTables(), root, {"into": root.with_name("served")})
     assert ask("/v1/pipeline/runs")["items"][0]["job_id"] == "7"
@@ -318,7 +318,7 @@ def test_tables_that_were_removed_are_not_listed(tmp_path):
         front.stop()
 
 
-def test_rate_counts_every_step_once_in_a_bounded_number_of_intervals():
+def test_rate_counts_every_step_once_in_bounded_number_of_intervals():
     rate = StepRate()
     for second in range(300):
         rate.add(1000 * second, second + 1)

@@ -82,7 +82,7 @@ def test_invalid_point_is_refused(space, at):
     assert (response.status, response.value["kind"]) == (400, "invalid_input")
 
 
-def test_etag_is_the_seq_and_a_known_version_is_not_sent(space):
+def test_etag_is_seq_and_known_version_is_not_sent(space):
     etag = space.put("note", {"n": 1}).headers["etag"]
     response = space.get("note")
     assert (etag, response.headers["etag"]) == ('"1"', '"1"')

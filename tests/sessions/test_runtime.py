@@ -21,7 +21,7 @@ from fourfold.models.sessions import Sessions
 from fourfold.models.sessions.runtime import Final, Runtime
 
 
-def test_a_final_turn_is_recorded_in_order_and_publishes_a_head(sessions):
+def test_final_turn_is_recorded_in_order_and_publishes_head(sessions):
     def step(turn):
         if turn.number == 1:
             turn.vars["corpus"] = "x" * 5000
@@ -155,7 +155,7 @@ def test_a_turn_that_ends_otherwise_publishes_no_head(sessions, options, status,
     sound(sessions)
 
 
-def test_a_step_that_raises_ends_the_turn_and_the_session_goes_on(sessions):
+def test_step_that_raises_ends_turn_and_session_goes_on(sessions):
     def step(turn):
         turn.vars["x"] = 1
         if turn.task == "bad":
@@ -198,7 +198,7 @@ def test_step_that_returns_a_wrong_type_gets_an_error(sessions):
     assert (result.status, result.error["type"]) == ("error", "invalid_input")
 
 
-def test_a_stop_is_heard_at_the_next_step_and_is_for_good(sessions):
+def test_stop_is_heard_at_next_step_and_is_for_good(sessions):
     def step(turn):
         made.request_stop(SID)
         made.request_stop(SID)
@@ -393,7 +393,7 @@ class Unreadable(Exception):
         raise RuntimeError("no text")
 
 
-def test_turn_ends_as_error_when_the_error_has_no_readable_message(sessions):
+def test_turn_ends_as_error_when_error_has_no_readable_message(sessions):
     def step(turn):
         if turn.task == "call":
             turn.call("tool", fail)

@@ -68,7 +68,7 @@ def test_a_coroutine_is_interrupted_when_its_time_is_over(sessions):
     assert sessions.current_view(SID).steps[0]["status"] == "error"
 
 
-def test_a_timeout_of_its_own_is_an_error_of_the_step(sessions):
+def test_timeout_of_its_own_is_error_of_step(sessions):
     async def step(turn):
         raise TimeoutError("the model's, not the turn's")
 
@@ -76,7 +76,7 @@ def test_a_timeout_of_its_own_is_an_error_of_the_step(sessions):
     assert (result.status, result.error["type"]) == ("error", "TimeoutError")
 
 
-def test_a_turn_that_is_cancelled_is_interrupted_and_can_be_resumed(sessions):
+def test_turn_that_is_cancelled_is_interrupted_and_can_be_resumed(sessions):
     calls = []
 
     def effect():

@@ -15,7 +15,7 @@ from fourfold.errors import (
 from fourfold.models.sessions.runtime import Final, Runtime
 
 
-def test_children_run_beside_each_other_and_a_failed_one_is_a_result(sessions):
+def test_children_run_beside_each_other_and_failed_one_is_result(sessions):
     def child(turn):
         if turn.task == 3:
             raise RuntimeError("lane 3")

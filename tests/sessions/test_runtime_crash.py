@@ -56,7 +56,7 @@ def live_until_done(tmp_path, point, more, mode="several"):
         pytest.param("kernel.acknowledge.before", 3, marks=pytest.mark.slow),
     ],
 )
-def test_a_program_that_is_killed_over_and_over_comes_to_the_same_end(tmp_path, point, more):
+def test_program_killed_over_and_over_comes_to_same_end(tmp_path, point, more):
     root, effects, kills = live_until_done(tmp_path, point, more)
     expected, _ = undisturbed(tmp_path / "undisturbed")
     planned = (tmp_path / "undisturbed").read_text().split("\n")[:-1]

@@ -134,7 +134,7 @@ def test_lease_that_this_process_left_is_taken_over_at_once(sessions, agent):
     assert runtime.run_turn(SID, "go").value == "done"
 
 
-def test_turn_of_a_dead_worker_is_resumed_after_its_newest_event(sessions, agent):
+def test_turn_of_dead_worker_is_resumed_after_its_newest_event(sessions, agent):
     calls = []
 
     def step(turn):

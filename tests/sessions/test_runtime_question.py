@@ -48,7 +48,7 @@ def test_list_finds_sessions_that_wait(sessions):
     assert sessions.info(SID, at=3).turn_status == "running"
 
 
-def test_status_of_a_turn_that_is_no_text_is_left_out(sessions):
+def test_status_of_turn_that_is_no_text_is_left_out(sessions):
     sessions.create_session({"id": "odd", "model": "any"})
     sessions.append_event("odd", {"type": "turn/started", "turn": {"status": [1]}})
     assert sessions.info("odd").turn_status is None

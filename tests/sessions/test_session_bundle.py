@@ -128,7 +128,7 @@ def test_another_history_under_the_same_id_is_refused_and_nothing_is_written(tar
         assert reading.payloads(b"", 10) == []
 
 
-def test_another_history_that_is_longer_than_the_bundle_is_refused_too(source, target, tmp_path):
+def test_another_history_that_is_longer_than_bundle_is_refused_too(source, target, tmp_path):
     path = tmp_path / "short.ndjson"
     path.write_bytes(b"".join(source.export_bundle("unrelated")))
     target.create_session({"id": "unrelated", "model": "another"})
@@ -213,7 +213,7 @@ def test_events_of_one_time_are_imported_in_bounded_transactions(
     assert pages == [50, 50, 20]
 
 
-def test_pages_of_an_import_never_separate_a_head_from_its_events(
+def test_pages_of_import_never_separate_head_from_its_events(
     source, target, pages, tmp_path, file, monkeypatch
 ):
     monkeypatch.setattr(bundle, "IMPORT_PAGE_EVENTS", 1)
@@ -257,7 +257,7 @@ def test_events_that_others_append_during_an_import_end_it(target, tmp_path, mon
     assert types.count("a/foreign") == 1
 
 
-def test_two_imports_of_one_bundle_at_a_time_write_it_once(target, tmp_path, monkeypatch):
+def test_two_imports_of_one_bundle_at_time_write_it_once(target, tmp_path, monkeypatch):
     monkeypatch.setattr(bundle, "IMPORT_PAGE_EVENTS", 10)
     monkeypatch.setattr(bundle, "IMPORT_PAGE_EVENTS_MAX", 10)
     source, path = write_long(tmp_path, 100)

@@ -77,7 +77,7 @@ def test_a_view_in_the_writing_process_asks_the_database_nothing(roots):
         assert counted.statements == 0
 
 
-def test_what_was_replaced_a_thousand_times_costs_no_more_to_read(tmp_path):
+def test_what_was_replaced_thousand_times_costs_no_more_to_read(tmp_path):
     costs = []
     with fourfold.open(tmp_path / "store") as store:
         store.sessions.create_session({"id": "s"})

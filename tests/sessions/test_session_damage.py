@@ -175,7 +175,7 @@ def test_the_whole_store_is_verified_with_its_sessions(damage, root):
         )
 
 
-def test_history_that_was_forged_with_new_digests_is_found_by_its_heads(damage, root):
+def test_history_forged_with_new_digests_is_found_by_its_heads(damage, root):
     """An edited event with all later digests recomputed still differs from the heads."""
     damage("UPDATE events SET body = replace(body, 'hello', 'jello') WHERE event_id = 5")
     rows = damage(
@@ -237,13 +237,13 @@ def flip_bytes(root, sound, seed, times):
     assert found
 
 
-def test_a_flipped_byte_of_the_file_is_found_or_changes_nothing(root, sound):
+def test_flipped_byte_of_file_is_found_or_changes_nothing(root, sound):
     flip_bytes(root, sound, 0, 20)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(1, 1 + repeats(12)))
-def test_any_flipped_byte_of_the_file_is_found_or_changes_nothing(root, sound, seed):
+def test_any_flipped_byte_of_file_is_found_or_changes_nothing(root, sound, seed):
     flip_bytes(root, sound, seed, 60)
 
 
@@ -296,7 +296,7 @@ def test_a_flipped_byte_in_a_file_is_named(root):
         )
 
 
-def test_a_flipped_byte_in_a_row_is_found_when_it_is_read(damage, root):
+def test_flipped_byte_in_row_is_found_when_it_is_read(damage, root):
     damage("UPDATE payloads SET data = replace(data, 'yy', 'zy') WHERE size = 602")
     with fourfold.open(root) as store:
         ref = store.sessions.current_view("s").messages[1]["content"]

@@ -106,9 +106,7 @@ def test_appends_before_and_after_every_look_come_once_each(log, monkeypatch, ev
 
 
 @pytest.mark.parametrize("everything", [False, True])
-def test_an_append_between_the_start_of_a_feed_and_its_joining_is_heard(
-    log, monkeypatch, everything
-):
+def test_append_between_start_of_feed_and_its_joining_is_heard(log, monkeypatch, everything):
     """A feed that has not joined is not notified; its first read must find the event."""
     join = log._broadcast.join
 

@@ -76,7 +76,7 @@ def test_fork_has_what_counts_at_its_point(sessions):
     assert sessions.verify() == []
 
 
-def test_fork_starts_at_any_event_or_now_and_after_a_compaction(sessions):
+def test_fork_starts_at_any_event_or_now_and_after_compaction(sessions):
     session, head = filled(sessions)
     assert contents(session.fork(at=3)) == ["a"]
     assert contents(session.fork()) == ["a", "b" * 1000, "c"]
@@ -154,7 +154,7 @@ def test_created_is_true_for_the_call_that_created_it(sessions):
     assert not sessions.open("s").created
 
 
-def test_view_at_a_time_is_the_state_at_or_before_it():
+def test_view_at_time_is_state_at_or_before_it():
     clock = Clock()
     sessions = Sessions(clock=clock)
     session = sessions.create({"id": "s"})

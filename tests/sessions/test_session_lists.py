@@ -118,7 +118,7 @@ def test_lists_equal_those_of_a_naive_model(clock_and_sessions, seed):
     assert sessions.verify() == []
 
 
-def test_a_page_continues_where_it_was_when_its_last_session_is_updated(clock_and_sessions):
+def test_page_continues_where_when_its_last_session_is_updated(clock_and_sessions):
     clock, sessions = clock_and_sessions
     for sid in "abcd":
         clock.now += timedelta(seconds=5)

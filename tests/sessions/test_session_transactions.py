@@ -38,7 +38,7 @@ BLOCKER = (
 
 
 @pytest.mark.parametrize("blocked", [2, 3])
-def test_a_row_in_the_way_makes_the_append_fail_and_moves_nothing(sessions, blocked):
+def test_row_in_way_makes_append_fail_and_moves_nothing(sessions, blocked):
     """The log is written before the view moves; a write without the store is found."""
     database = sessions.log.database
     database.transact(lambda txn: txn.execute(BLOCKER, (blocked,)))
@@ -122,7 +122,7 @@ def test_coroutines_share_their_commits(sessions):
     assert after["transactions"] - before["transactions"] <= 20
 
 
-def test_appends_inside_a_transaction_of_the_caller_are_undone_with_it(sessions):
+def test_appends_inside_transaction_of_caller_are_undone_with_it(sessions):
     database = sessions.log.database
 
     def two_and_an_error():
@@ -292,7 +292,7 @@ def test_collection_spares_what_comes_into_use_while_it_looks(sessions):
 
 
 @pytest.mark.parametrize("size", [600, 70_000])
-def test_a_collection_right_before_the_event_removes_no_payload_of_it(sessions, size):
+def test_collection_right_before_event_removes_no_payload_of_it(sessions, size):
     """The file of a large payload is written first; without its row it looks like an orphan."""
     log = Meddling(sessions.log.database)
     meddled = Sessions(log, files=sessions.files)

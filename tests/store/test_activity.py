@@ -51,7 +51,7 @@ def test_activity_has_the_newest_entries_of_every_model(tmp_path):
     assert times == sorted(times, reverse=True)
 
 
-def test_activity_counts_the_entries_of_the_last_hour_by_the_minute(tmp_path):
+def test_activity_counts_entries_of_last_hour_by_minute(tmp_path):
     fill(tmp_path)
     now = time.time_ns() // 1_000_000
     counts = {name: sum(minutes) for name, minutes in activity_of(tmp_path, now).minutes.items()}
@@ -114,7 +114,7 @@ def test_activity_has_the_newest_commits_of_many_spaces(tmp_path):
     assert recent[:3] == ["did:web:s9.example", "did:web:s8.example", "did:web:s7.example"]
 
 
-def test_reading_a_space_does_not_change_the_time_of_its_last_change(tmp_path):
+def test_reading_space_does_not_change_time_of_its_last_change(tmp_path):
     did = "did:web:shop.example"
     with fourfold.open(tmp_path) as store:
         store.space(did).set("note", {"n": 1})

@@ -196,7 +196,7 @@ class Calls:
         yield number + 1
 
 
-def test_raw_errors_become_invalid_input_with_the_name_of_the_argument():
+def test_raw_errors_become_invalid_input_with_name_of_argument():
     calls = Calls()
 
     async def iterate():

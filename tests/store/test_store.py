@@ -37,7 +37,7 @@ def test_a_database_is_opened_once_per_store(root, open_log):
 
 
 @pytest.mark.parametrize("name", ["", "../up", "a/b", "A", ".hidden", "a\x00b", "x" * 200, "a..b"])
-def test_a_bad_database_name_is_refused_before_a_path_is_built(root, name):
+def test_bad_database_name_is_refused_before_path_is_built(root, name):
     with fourfold.open(root) as store, pytest.raises(errors.InvalidInput):
         store.database(name)
     assert not (root / "databases").exists()

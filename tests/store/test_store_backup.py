@@ -44,7 +44,7 @@ def test_a_restored_store_equals_the_one_that_was_backed_up(filled, open_log, tm
         assert open_log(store, "one").add("d") == 4
 
 
-def test_a_backup_taken_during_writes_is_one_state_of_each_database(root, open_log, tmp_path):
+def test_backup_taken_during_writes_is_one_state_of_each_database(root, open_log, tmp_path):
     stop = threading.Event()
     with fourfold.open(root) as store:
         log = open_log(store)
@@ -163,7 +163,7 @@ def test_a_manifest_cannot_point_outside_the_backup(filled, tmp_path):
         fourfold.restore(tmp_path / "copy", tmp_path / "again")
 
 
-def test_a_restore_that_would_go_back_in_one_database_changes_none(filled, open_log, tmp_path):
+def test_restore_that_would_go_back_in_one_database_changes_none(filled, open_log, tmp_path):
     with fourfold.open(filled) as store:
         store.backup(tmp_path / "copy")
         open_log(store, "two").add("later")

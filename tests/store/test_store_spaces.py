@@ -46,7 +46,7 @@ def test_verify_looks_inside_a_space(filled):
     assert any("commit 5" in problem.message for problem in report.problems)
 
 
-def test_a_restored_space_has_every_past_state_and_goes_on_above(filled, tmp_path):
+def test_restored_space_has_every_past_state_and_goes_on_above(filled, tmp_path):
     with fourfold.open(filled) as store:
         store.backup(tmp_path / "copy")
         store.space(DID).delete("urn:a")
@@ -62,7 +62,7 @@ def test_a_restored_space_has_every_past_state_and_goes_on_above(filled, tmp_pat
         assert space.verify() == []
 
 
-def test_a_space_keeps_the_page_size_that_it_was_made_with(root):
+def test_space_keeps_page_size_that_it_was_made_with(root):
     with fourfold.open(root, settings={"documents.page_size": 4096}) as store:
         store.space(DID).set("urn:a", {})
     with fourfold.open(root) as store, store.space(DID).database.read() as snapshot:

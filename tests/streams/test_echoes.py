@@ -47,7 +47,7 @@ def test_notices_equal_what_a_read_returns(streams):
     assert heard_chunk(streams, heard, 1) == streams.read("s", format_offset(1))[1]
 
 
-def test_notice_has_the_stored_time_when_the_clock_was_set_back(streams):
+def test_notice_has_stored_time_when_clock_was_set_back(streams):
     streams.clock = lambda: 9_000
     stream = streams.create("s", "text/plain", body=b"before")
     streams.clock = lambda: 5_000

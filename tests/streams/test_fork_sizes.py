@@ -258,9 +258,7 @@ def test_fork_rejects_invalid_sub_offset(streams, sub):
 
 @pytest.mark.parametrize("kept", [2, 4, 8])
 @pytest.mark.parametrize("at", [5, 9])
-def test_fork_is_measured_again_when_the_log_is_trimmed_between_slices(
-    streams, monkeypatch, at, kept
-):
+def test_fork_is_measured_again_when_log_is_trimmed_between_slices(streams, monkeypatch, at, kept):
     records = fill(streams, "a", 12)
     monkeypatch.setattr("fourfold.models.streams.forks.STREAM_FORK_SLICE", 2)
     reads, read = 0, streams.database.read

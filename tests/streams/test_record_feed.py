@@ -67,7 +67,7 @@ def test_read_examines_a_bounded_number_of_entries(streams, monkeypatch):
     assert seen(streams.follow(after="-1", prefix="mine", timeout=0)) == [("mine", "x")]
 
 
-def test_ids_are_not_used_again_when_the_newest_records_are_deleted(streams):
+def test_ids_are_not_used_again_when_newest_records_are_deleted(streams):
     streams.create("a", JSON).append([1, 2])
     _, cursor = read(streams)
     for number in range(3):
@@ -107,7 +107,7 @@ def test_removed_records_are_a_gap(streams):
     assert seen(read(streams)[0]) == seen(item for item in items if hasattr(item, "record"))
 
 
-def test_reader_before_the_horizon_of_the_trail_hears_of_a_gap_once(streams, monkeypatch):
+def test_reader_before_horizon_of_trail_hears_of_gap_once(streams, monkeypatch):
     monkeypatch.setattr("fourfold.models.streams.record_ids.FEED_TRAIL_ROWS", 2)
     monkeypatch.setattr("fourfold.models.streams.record_ids.FEED_TRAIL_DROPPED", 1)
     kept = streams.create("kept", JSON)
@@ -187,7 +187,7 @@ def test_follower_is_used_by_coroutines(streams):
     assert seen(asyncio.run(follow())) == [("a", 1), ("b", 2)]
 
 
-def test_feed_does_not_extend_a_lifetime_and_leaves_out_what_expired(opened, streams):
+def test_feed_does_not_extend_lifetime_and_leaves_out_what_expired(opened, streams):
     streams.create("short", JSON, ttl=10).append(1)
     streams.create("long", JSON).append(2)
     opened.clock.ms += 9_000

@@ -134,7 +134,7 @@ def test_rows_convert_to_other_libraries():
     ("module", "call"),
     [("pyarrow", "to_arrow"), ("polars", "to_polars"), ("pandas", "to_pandas")],
 )
-def test_a_missing_library_is_named_with_the_command_that_installs_it(module, call):
+def test_missing_library_is_named_with_command_that_installs_it(module, call):
     code = (
         f"import sys; sys.modules[{module!r}] = None\n"
         "from fourfold import MissingDependency\nfrom fourfold.tabular import Rows\n"
