@@ -64,6 +64,7 @@ class Clock:
         with (
             patch("time.time_ns", self.time_ns),
             patch("fourfold.models.sessions.sessions.datetime", Dates),
+            patch("fourfold.models.documents.memory.datetime", Dates),
         ):
             yield
 

@@ -39,6 +39,8 @@ PICTURES = {
     "explorer-stream": ("/stream?name=orders", "light"),
     "explorer-session": ("/session?sid=support/refund-1042", "light"),
     "explorer-object": ("/object?app=crm&id=1&from=20", "dark"),
+    "explorer-memory": ("/memory?did=did:memory:assistant", "light"),
+    "explorer-archive": ("/archive", "light"),
     "explorer-sql": (f"/sql?{urlencode({'query': QUERY})}", "light"),
     "explorer-jobs": ("/job?id=1", "light"),
     "explorer-pipeline": ("/pipeline", "dark"),

@@ -113,3 +113,19 @@ def test_edges_that_left_an_object_are_listed_as_removed(tmp_path):
             assert "gone" not in {row["state"] for row in page["edges"]}
     finally:
         server.kill()
+
+
+def test_changed_attribute_shows_both_values(tmp_path):
+    with fourfold.open(tmp_path / "store") as store:
+        graph = store.graphs.create("crm")
+        person, tier = graph.register_type("parent", "person"), graph.register_type("attr", "tier")
+        [ann] = graph.insert("parent", [{"type_id": person, "owner_identity": 1}])
+        value = {"type_id": tier, "owner_identity": 1, "parent_id": ann, "value_text": "silver"}
+        [made] = graph.insert("attr", [value])
+        graph.update("attr", made, {"value_text": "gold"})
+    server = Served(tmp_path / "store")
+    try:
+        page = json.loads(server.ask("GET", f"/object.json?app=crm&id={ann}&from=1").text)
+        assert [row["text"] for row in page["changes"]] == ["tier silver → gold", "tier = silver"]
+    finally:
+        server.kill()

@@ -310,8 +310,10 @@ async def _read_object(
     if start >= (rows[0].global_seq if rows else 0) and start:
         before = await reader.around(query.id, str(start))
     graph = await _read_graph(query, reader, around, before, start)
+    earlier = {(type(row), row.object_id, row.version): row for row in rows}
     changes = _removed_edges(around, before, reader) + [
-        _change(row, reader) for row in _between(rows, start, end)
+        _change(row, reader, earlier.get((type(row), row.object_id, row.version - 1)))
+        for row in _between(rows, start, end)
     ]
     following = query.changes + CHANGES_SHOWN
     return {
@@ -453,13 +455,18 @@ def _removed_edges(
     ]
 
 
-def _change(row: ObjectRow, reader: ObjectReader) -> dict[str, Any]:
+def _change(
+    row: ObjectRow, reader: ObjectReader, before: ObjectRow | None = None
+) -> dict[str, Any]:
+    """Return a version of an object as a change of the one before it, if that is known."""
     name = reader.type_name(row)
     sign = "+" if row.version == 1 else "~"
     if isinstance(row, EdgeRow):
         text = f"edge {name}: {row.src_parent_id} → {row.dst_parent_id or row.dst_attr_id}"
     elif isinstance(row, ParentRow):
         text = f"{name} {row.object_id}"
+    elif isinstance(before, AttrRow | RatingRow):
+        text = f"{name} {_value(before)} → {_value(row)}"
     else:
         text = f"{name} = {_value(row)}"
     return {
