@@ -69,7 +69,7 @@ def test_changed_declaration_is_not_answered_by_old_rollups(logs):
 
 def test_memory_of_rollups_is_bounded(opened, logs, monkeypatch):
     monkeypatch.setattr(tail, "PIECE_RECORDS", 2)
-    tails = opened.streams._tails
+    tails = opened.streams._tails.rollups
     monkeypatch.setattr(tails._pieces, "_max_weight", 6)
     assert scanned(logs) == 10
     assert tails._pieces.weight <= 6

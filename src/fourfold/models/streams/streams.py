@@ -87,7 +87,7 @@ from fourfold.models.streams.writer import SQL, Fork, ForkPoint, StreamClock, St
 
 if TYPE_CHECKING:
     from fourfold.models.streams.archive import Archive
-    from fourfold.models.streams.search.tail import TailRollups
+    from fourfold.models.streams.search.tail import TailCache
 
 STREAM_READ_BYTES: Final = 4 * limits.MIB
 """Bytes of one read, unless a single record is larger."""
@@ -723,18 +723,18 @@ class Streams(HandleMapping[str, Stream]):
 
     def aggregate(self, name: str, request: AggregateRequest) -> Aggregates:
         """Return groups of the messages of a JSON stream that match a request."""
-        # What a transaction has appended may still be rolled back.
-        tails = None if self.database.in_transaction() else self._tails
-        return self._ask(name, partial(searches.aggregate, tails=tails), request)
+        return self._ask(name, searches.aggregate, request)
 
     @cached_property
-    def _tails(self) -> TailRollups:
-        return searches.TailRollups()
+    def _tails(self) -> TailCache:
+        return searches.TailCache()
 
     def _ask(self, name: str, work: Callable[..., T], request: Any) -> T:
         validation.check_name(name)
         in_transaction = self.database.in_transaction()
         read = self.database.read_current if in_transaction else self.database.read_in_background
+        # What a transaction has appended may still be rolled back.
+        tails = None if in_transaction else self._tails
         try:
             with read() as snapshot:
                 info = writer.get_stream(snapshot, name, self.read_clock())
@@ -743,7 +743,7 @@ class Streams(HandleMapping[str, Stream]):
                         f"stream {name!r}: a search requires JSON, got {info.content_type}",
                         hint="Create the stream with the content type application/json.",
                     )
-                result = work(snapshot, info, self.cold, request)
+                result = work(snapshot, info, self.cold, request, tails)
         except reader.NotInTheLog:
             self._segments()
             raise

@@ -12,16 +12,16 @@ from fourfold._lazy import exports
 
 if TYPE_CHECKING:
     from fourfold.models.streams.search.engine import aggregate, search
-    from fourfold.models.streams.search.tail import TailRollups
+    from fourfold.models.streams.search.tail import TailCache
 else:
     # Few streams are searched.
     __getattr__, __dir__ = exports(
         __name__,
         {
-            "TailRollups": f"{__name__}.tail",
+            "TailCache": f"{__name__}.tail",
             "aggregate": f"{__name__}.engine",
             "search": f"{__name__}.engine",
         },
     )
 
-__all__ = ["TailRollups", "aggregate", "search"]
+__all__ = ["TailCache", "aggregate", "search"]

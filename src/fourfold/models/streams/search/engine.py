@@ -44,7 +44,13 @@ from fourfold.models.streams.search.request import (
     parse_cursor,
 )
 from fourfold.models.streams.search.results import Aggregates, Coverage, Hit, SearchPage, Total
-from fourfold.models.streams.search.tail import Row, TailRollups
+from fourfold.models.streams.search.tail import Row, TailCache
+from fourfold.models.streams.search.tail_text import (
+    PIECE_BYTES_MAX,
+    TailText,
+    TextBlock,
+    parse_block,
+)
 from fourfold.models.streams.search.timestamps import compile_time
 from fourfold.models.streams.validation import Offset
 from fourfold.models.streams.writer import SQL as STREAMS
@@ -59,6 +65,8 @@ SLICE_BYTES: Final = 2 * limits.MIB
 """Records, and about how many of their bytes, that are read between two checks of the budget."""
 BLOCK_RECORDS: Final = 256
 """Records in memory at a time: single ones take twice as long."""
+FEW_RECORDS: Final = 32
+"""Records of the log that are read one by one, of a block of candidates."""
 SEGMENTS_LISTED: Final = 256
 """Segments that are listed at a time."""
 SNIPPETS_MAX: Final = 5
@@ -103,7 +111,7 @@ class Walk:
         info: StreamInfo,
         cold: ColdRecords | None,
         bounds: Bounds,
-        tails: TailRollups | None = None,
+        tails: TailCache | None = None,
     ) -> None:
         self._snapshot = snapshot
         self._tails = tails
@@ -396,11 +404,11 @@ class Walk:
         return True
 
     def _piece(
-        self, tails: TailRollups, part: RecordRange, number: int, start: int, end: int
+        self, tails: TailCache, part: RecordRange, number: int, start: int, end: int
     ) -> tail.TailPiece:
         """Return the rollups of some records of the log, and keep them for the next aggregate."""
         key = (self._info.incarnation, part.sid, self._plan.digest, number)
-        known = tails.get(key)
+        known = tails.rollups.get(key)
         if known is not None and (known.start, known.end) == (start, end):
             return known
         grows = known is not None and known.start == start and known.end < end
@@ -411,7 +419,7 @@ class Walk:
             piece = tail.join(known, piece)
         if known is None or known.end <= end:
             # A reader of an older state leaves what a newer one has.
-            tails.put(key, piece)
+            tails.rollups.put(key, piece)
         return piece
 
     def _aggregate_indexed(self, part: RecordRange, groups: Accumulator, sums: RollupSums) -> bool:
@@ -477,6 +485,10 @@ class Walk:
 
     def _scan_bounds(self, part: RecordRange) -> Iterator[tuple[int, int]]:
         """Yield the bounds of the slices of a part, the last one first."""
+        if self._excludes and self._has_texts(part):
+            for _, start, end in tail.ranges(part.start, part.end):
+                yield start, end
+            return
         end = part.end
         while end > part.start:
             start = max(part.start, end - self._step)
@@ -490,7 +502,7 @@ class Walk:
         matches_query, time_of, bounds = self.query.matches, self.time_of, self._bounds
         may_match, decode = self.query.may_match, self._decode
         size = 0
-        for block in self._blocks(part, start, end, may_skip=True):
+        for block in self._candidates(part, start, end):
             size += sum(len(row[1]) for row in block)
             rows = [row for row in block if may_match is None or may_match(row[1])]
             decided = decode([row[1] for row in rows])
@@ -509,14 +521,96 @@ class Walk:
             size = max(size, (end - start) * self._average)
         self.budget.spend(end - start, size)
 
+    # The payloads of the log, in memory
+
+    def _has_texts(self, part: RecordRange) -> bool:
+        """Return True if the payloads of a part may be in memory."""
+        return (
+            self._tails is not None
+            and part.segment is None
+            and part.start >= max(self._current_from, self._log_begin(part.sid))
+            and tail.PIECE_RECORDS * self._average <= PIECE_BYTES_MAX
+        )
+
+    def _text(self, part: RecordRange, start: int, end: int) -> TailText | None:
+        """Return the payloads of some records of the log, or None.
+
+        They are in memory from the second search on, unless they are too large.
+        """
+        assert self._tails is not None
+        key = (self._info.incarnation, part.sid, "", start // tail.PIECE_RECORDS)
+        text = self._tails.texts.get(key)
+        if text is None:
+            # It is worth its memory if there is a second search.
+            self._tails.texts.put(key, TailText(start, start, ()))
+            return None
+        if text.start <= start and end <= text.end:
+            return text
+        known = text if text.start <= start else TailText(start, start, ())
+        blocks, size = list(known.blocks), known.size
+        for first in range(known.end, end, self._block):
+            last = min(end, first + self._block)
+            block = parse_block(
+                first, last, self._snapshot.all(SQL.payloads, (part.sid, first, last))[0]
+            )
+            size += 0 if block is None else len(block.data)
+            if block is None or size > PIECE_BYTES_MAX:
+                return None
+            blocks.append(block)
+            self.pause()
+        text = TailText(known.start, end, tuple(blocks))
+        self._tails.texts.put(key, text)
+        return text
+
+    def _candidates(self, part: RecordRange, start: int, end: int) -> Iterator[Sequence[Row]]:
+        """Yield the records of a range of a part that may match."""
+        text = self._text(part, start, end) if self._excludes and self._has_texts(part) else None
+        if text is None:
+            yield from self._blocks(part, start, end, may_skip=True)
+            return
+        word = self.query.required_word
+        for block in text.within(start, end):
+            low, high = max(start, block.start), min(end, block.end)
+            if block.has_escapes or (word is not None and not block.is_ascii):
+                # What is written otherwise than in its own bytes is found only record by record.
+                yield from self._blocks(part, low, high, may_skip=True)
+            else:
+                yield from self._rows_of_text(part, block, low, high)
+
+    def _rows_of_text(
+        self, part: RecordRange, block: TextBlock, start: int, end: int
+    ) -> Iterator[Sequence[Row]]:
+        """Yield the records of a range that match by their payloads in memory."""
+        word = self.query.required_word
+        needle = word.encode() if word is not None else self._fragment
+        assert needle is not None
+        found = block.find(needle, fold=word is not None)
+        offsets = [at for at in found if start <= at < end]
+        if not offsets:
+            return
+        decided = self._decode(list(map(block.payload, offsets)))
+        pairs = zip(offsets, decided, strict=True)
+        matched = [at for at, fields in pairs if self.query.matches(fields)]
+        if len(matched) > FEW_RECORDS:
+            yield from self._blocks(part, matched[0], matched[-1] + 1, may_skip=True)
+            return
+        rows: list[Any] = []
+        for at in matched:
+            rows += self._snapshot.all(STREAMS.records, (part.sid, at, at + 1))
+        yield rows
+
 
 def search(
-    snapshot: ReadTransaction, info: StreamInfo, cold: ColdRecords | None, request: SearchRequest
+    snapshot: ReadTransaction,
+    info: StreamInfo,
+    cold: ColdRecords | None,
+    request: SearchRequest,
+    tails: TailCache | None = None,
 ) -> SearchPage:
     """Return a page of the matches of a search."""
     digest = request.digest(info.name)
     cursor = parse_cursor(request.after, digest, info)
-    walk = Walk(snapshot, info, cold, request)
+    walk = Walk(snapshot, info, cold, request, tails)
     if cursor is not None:
         walk.end = cursor.end
     if request.order == "score":
@@ -592,11 +686,11 @@ def aggregate(
     info: StreamInfo,
     cold: ColdRecords | None,
     request: AggregateRequest,
-    tails: TailRollups | None = None,
+    tails: TailCache | None = None,
 ) -> Aggregates:
     """Return the groups of the messages that match, with their measures.
 
-    `tails` are rollups of records in the log; without them the log is scanned.
+    `tails` has rollups of records in the log; without it the log is scanned.
     """
     walk = Walk(snapshot, info, cold, request, tails)
     groups = Accumulator(request.by, request.measures, request.every_ms)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from operator import attrgetter
 from typing import Any, Final, TypedDict
 
 import msgspec
 
 from fourfold.content.filters import And, Comparison, Exists, Not, Or
+from fourfold.content.json_pointer import ABSENT
 from fourfold.models.streams.search.query import AnyText, decode_message
 
 DecodeAll = Callable[[Sequence[bytes]], list[Any]]
@@ -41,6 +43,31 @@ def compile_decoder(names: Iterable[str] | None) -> DecodeAll:
             return list(map(decode_fields, payloads))
 
     return decode_all
+
+
+def compile_columns(
+    names: Iterable[str],
+) -> Callable[[Sequence[bytes]], dict[str, list[Any]] | None]:
+    """Return a function that decodes these fields of objects into a list for each name.
+
+    A field that an object lacks is ABSENT. The function returns None if it cannot decode them all.
+    """
+    attributes = {name: f"f{at}" for at, name in enumerate(dict.fromkeys(names))}
+    fields = [(attribute, Any, ABSENT) for attribute in attributes.values()]
+    renamed = {attribute: name for name, attribute in attributes.items()}
+    decode = msgspec.json.Decoder(
+        msgspec.defstruct("_Columns", fields, rename=renamed, gc=False)
+    ).decode
+    getters = {name: attrgetter(attribute) for name, attribute in attributes.items()}
+
+    def decode_columns(payloads: Sequence[bytes]) -> dict[str, list[Any]] | None:
+        try:
+            objects = list(map(decode, payloads))
+        except _UNDECODED:
+            return None
+        return {name: list(map(getter, objects)) for name, getter in getters.items()}
+
+    return decode_columns
 
 
 def field_names(condition: Any) -> frozenset[str] | None:

@@ -21,6 +21,12 @@ SELECT offset, payload, ts_ms, headers FROM wal_records WHERE sid = ?1 AND offse
     AND (instr(payload, ?4) OR instr(payload, X'5C'))
 ORDER BY offset
 
+-- name: payloads
+-- The payloads of adjacent records of the log, joined by commas, their sizes, the sum of these, and their number.
+SELECT CAST(group_concat(CAST(payload AS TEXT), ',') AS BLOB), group_concat(size, ','), sum(size), count(*) FROM (
+    SELECT offset, payload, length(payload) AS size FROM wal_records WHERE sid = ?1 AND offset >= ?2 AND offset < ?3 ORDER BY offset
+)
+
 -- name: stream_of
 SELECT stream FROM streams WHERE sid = ?1
 

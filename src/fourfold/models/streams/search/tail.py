@@ -1,4 +1,4 @@
-"""Rollups of the unsealed tail of streams, in memory.
+"""Rollups and payloads of the unsealed tail of streams, in memory.
 
 A stream that declares rollups has them in the companions of its segments; records that are still
 in the log have none. An aggregate therefore builds the rollups of the log in pieces of a fixed
@@ -12,16 +12,17 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import repeat
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 from fourfold.archive.parquet import arrow
 from fourfold.cache import LruCache
-from fourfold.content.json_pointer import ABSENT, Path, lookup
+from fourfold.content.json_pointer import lookup
 from fourfold.models.streams.records import Record
 from fourfold.models.streams.search.companions.plans import CompanionPlan
 from fourfold.models.streams.search.companions.rollups import RollupWriter, rollup_of_columns
-from fourfold.models.streams.search.projection import compile_decoder
-from fourfold.models.streams.search.timestamps import TIME_MAX_MS, compile_time
+from fourfold.models.streams.search.projection import compile_columns, compile_decoder
+from fourfold.models.streams.search.tail_text import TEXT_BYTES_MAX, TailText
+from fourfold.models.streams.search.timestamps import TIME_MAX_MS, parse_message_time
 
 PIECE_RECORDS: Final = 8_192
 """Records of a piece; the first one of a log has fewer, and the last one grows."""
@@ -31,7 +32,10 @@ ROWS_MAX: Final = 400_000
 Row: TypeAlias = tuple[int, bytes, int, Any] | Record
 """The fields of a record."""
 Key = tuple[str, int, str, int]
-"""Incarnation of a stream, the stream that has the records, digest of the plan, and the number."""
+"""Incarnation of a stream, the stream that has the records, digest of the plan, and the number.
+
+Payloads have no plan.
+"""
 
 
 class TailPiece(NamedTuple):
@@ -60,22 +64,33 @@ class TailPiece(NamedTuple):
         ]
 
 
-class TailRollups:
+T = TypeVar("T", TailPiece, TailText)
+
+
+class TailPieces(Generic[T]):
     """The pieces of all streams of a store; bounded, and safe for threads."""
 
-    def __init__(self) -> None:
-        self._pieces: LruCache[Key, TailPiece] = LruCache(ROWS_MAX, lambda piece: piece.weight)
+    def __init__(self, max_weight: int) -> None:
+        self._pieces: LruCache[Key, T] = LruCache(max_weight, lambda piece: piece.weight)
         self._lock = threading.Lock()
 
-    def get(self, key: Key) -> TailPiece | None:
+    def get(self, key: Key) -> T | None:
         """Return a piece, or None."""
         with self._lock:
             return self._pieces.get(key)
 
-    def put(self, key: Key, piece: TailPiece) -> None:
+    def put(self, key: Key, piece: T) -> None:
         """Store a piece instead of the one before."""
         with self._lock:
             self._pieces.put(key, piece)
+
+
+class TailCache:
+    """Rollups and payloads of the unsealed tails of a store, in memory."""
+
+    def __init__(self) -> None:
+        self.rollups: TailPieces[TailPiece] = TailPieces(ROWS_MAX)
+        self.texts: TailPieces[TailText] = TailPieces(TEXT_BYTES_MAX)
 
 
 def ranges(start: int, end: int) -> Iterator[tuple[int, int, int]]:
@@ -87,15 +102,16 @@ def ranges(start: int, end: int) -> Iterator[tuple[int, int, int]]:
 
 def build(plan: CompanionPlan, blocks: Iterable[Sequence[Row]], start: int, end: int) -> TailPiece:
     """Return the rollups of some records, which are read block by block."""
-    decode = compile_decoder(_names(plan))
-    messages: list[Any] = []
-    appended: list[int] = []
-    for block in blocks:
-        messages += decode([row[1] for row in block])
-        appended += [row[2] for row in block]
-    times = _times(plan, messages, appended)
+    fields, appended = _decode(_names(plan), blocks)
+
+    def column(field: str) -> list[Any]:
+        name, *path = field.split(".")
+        values = fields[name]
+        return [lookup(value, tuple(path)) for value in values] if path else values
+
+    times = appended if plan.timestamp is None else _times(column(plan.timestamp), appended)
     columns = {
-        place: _column(messages, tuple(plan.fields[place].split(".")))
+        place: column(plan.fields[place])
         for place in {place for rollup in plan.rollups for place in (*rollup.by, *rollup.measures)}
     }
     tables: list[Any] = []
@@ -123,33 +139,37 @@ def _names(plan: CompanionPlan) -> list[str]:
     return [field.split(".")[0] for field in fields]
 
 
-def _column(messages: list[Any], path: Path) -> list[Any]:
-    """Return the value of a field of each message."""
-    if len(path) == 1:
-        (name,) = path
-        try:
-            return [message.get(name, ABSENT) for message in messages]
-        except AttributeError:
-            # One is not an object.
-            pass
-    return [lookup(message, path) for message in messages]
+def _decode(
+    names: list[str], blocks: Iterable[Sequence[Row]]
+) -> tuple[dict[str, list[Any]], list[int]]:
+    """Return the values of some fields of the messages, by name, and when these were appended."""
+    decode_columns, decode_objects = compile_columns(names), compile_decoder(names)
+    fields: dict[str, list[Any]] = {name: [] for name in names}
+    appended: list[int] = []
+    for block in blocks:
+        payloads = [row[1] for row in block]
+        appended += [row[2] for row in block]
+        columns = decode_columns(payloads)
+        if columns is None:
+            # One is not an object, or only the other decoder can read it.
+            messages = decode_objects(payloads)
+            columns = {name: [lookup(message, (name,)) for message in messages] for name in names}
+        for name, values in columns.items():
+            fields[name] += values
+    return fields, appended
 
 
 def _rows(columns: list[list[Any]]) -> Iterable[tuple[Any, ...]]:
     return zip(*columns, strict=True) if columns else repeat(())
 
 
-def _times(plan: CompanionPlan, messages: list[Any], appended: list[int]) -> list[int]:
-    """Return the time of each message."""
-    if plan.timestamp is not None:
-        times = _column(messages, tuple(plan.timestamp.split(".")))
-        if (
-            set(map(type, times)) == {int}
-            and -TIME_MAX_MS <= min(times) <= max(times) <= TIME_MAX_MS
-        ):
-            return times
-    time_of = compile_time(plan.timestamp)
-    return list(map(time_of, messages, appended))
+def _times(values: list[Any], appended: list[int]) -> list[int]:
+    """Return the time of each message by its field, or when it was appended."""
+    kinds = set(map(type, values))
+    if kinds == {int} and -TIME_MAX_MS <= min(values) <= max(values) <= TIME_MAX_MS:
+        return values
+    times = map(parse_message_time, values)
+    return [late if time is None else time for time, late in zip(times, appended, strict=True)]
 
 
 def join(piece: TailPiece, later: TailPiece) -> TailPiece:
