@@ -8,7 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fourfold.errors import InvalidInput, NotFound, RuleBroken
-from fourfold.models.graphs import Query
+from fourfold.kernel import Transaction
+from fourfold.models.graphs import Query, rules
+from fourfold.models.graphs import graphs as graphs_module
 from support.properties import examples
 
 
@@ -166,6 +168,43 @@ def test_a_rule_that_objects_break_is_refused(people):
         app.set_rule("attr", "name", {"required": True})
 
 
+def test_a_new_rule_is_checked_before_the_transaction(people, monkeypatch):
+    app = people.app
+    monkeypatch.setattr(rules, "CHECK_ROWS", 2)
+    for number in range(5):
+        people.attr(people.parent("person"), f"{number}")
+    bounds = []
+    check = rules.TypeRules.check
+
+    def spy(self, txn, kind, first, last):
+        bounds.append((isinstance(txn, Transaction), first, last))
+        check(self, txn, kind, first, last)
+
+    monkeypatch.setattr(rules.TypeRules, "check", spy)
+    app.set_rule("attr", "name", {"value": "text"})
+    assert bounds == [(False, 1, 2), (False, 3, 4), (False, 5, 5), (True, 6, rules._LAST_ID)]
+    people.attr(people.parent("person"), "2")
+    with pytest.raises(RuleBroken):
+        app.set_rule("attr", "name", {"value": "text", "unique": True})
+    assert not bounds[-1][0]
+
+
+def test_rows_written_during_the_check_of_a_rule_count(people, monkeypatch):
+    app = people.app
+    ann = people.parent("person")
+    people.attr(ann, "a")
+
+    def late(*arguments):
+        checked = rules.check_existing(*arguments)
+        people.attr(ann, "a")
+        return checked
+
+    monkeypatch.setattr(graphs_module, "check_existing", late)
+    with pytest.raises(RuleBroken):
+        app.set_rule("attr", "name", {"value": "text", "unique": True})
+    assert app.describe().types[2].rule is None
+
+
 def test_rules_are_described_replaced_and_removed(people, path):
     app = people.app
     rule = {"on": ["person"], "to": ["company"], "most": 2}
@@ -212,6 +251,7 @@ def test_bad_rules_are_refused(people, kind, rule):
 
 
 def test_rules_name_known_types(people):
+    people.edge(people.parent("person"), people.parent("company"))
     with pytest.raises(NotFound):
         people.app.set_rule("edge", "works at", {"on": ["nothing"]})
     with pytest.raises(NotFound):

@@ -43,7 +43,7 @@ from fourfold.models.graphs.records import (
     Usage,
 )
 from fourfold.models.graphs.registers import Registers
-from fourfold.models.graphs.rules import rules_by_type
+from fourfold.models.graphs.rules import CheckedRows, check_existing, rules_by_type
 from fourfold.models.graphs.selections import Selections
 from fourfold.models.graphs.statements import SQL, statements_of
 from fourfold.models.graphs.sync import parking
@@ -256,14 +256,16 @@ class Graphs(HandleMapping[int | str, Graph], Selections, Registers, Exchange, M
                 None to remove it.
         """
         self._refuse_if_unsound()
+        changes = [
+            ((kind, type_key), rule, self._check_existing(app_id, (kind, type_key), rule))
+            for kind, type_key, rule in rules
+        ]
         with self.database.write() as txn:
             handle = GraphTransaction(txn, self._apps, self.node, None)
             app = self._apps.upgrade(txn, app_id, steps, handle.now)
-            changed = 0
-            for kind, type_key, rule in rules:
-                handle.set_rule(app_id, kind, type_key, rule)
-                changed += 1
-        if changed:
+            for of, rule, checked in changes:
+                handle.set_rule(app_id, of, rule, checked)
+        if changes:
             parking.apply_rules(self, app_id)
         return app
 
@@ -285,8 +287,21 @@ class Graphs(HandleMapping[int | str, Graph], Selections, Registers, Exchange, M
             NotFound: The app has no such type, or no type that the rule names.
             RuleBroken: An object breaks the rule.
         """
-        self.with_transaction(lambda handle: handle.set_rule(app_id, kind, type_key, rule))
+        of = kind, type_key
+        checked = self._check_existing(app_id, of, rule)
+        self.with_transaction(lambda handle: handle.set_rule(app_id, of, rule, checked))
         parking.apply_rules(self, app_id)
+
+    def _check_existing(
+        self, app_id: int, of: tuple[Kind, str], rule: Mapping[str, Any] | None
+    ) -> CheckedRows:
+        """Check committed rows for a rule, without keeping writers from working."""
+        try:
+            with self.database.read_in_background() as snapshot:
+                return check_existing(snapshot, self._apps, app_id, of, rule)
+        except NotFound:
+            # The app was created in the open transaction, so it has no committed rows.
+            return CheckedRows()
 
     def describe(self, app_id: int) -> AppDescription:
         """Return an app with its types, their rules, and its usage."""

@@ -26,9 +26,12 @@ from fourfold.models.graphs import validation
 from fourfold.models.graphs.apps import Apps
 from fourfold.models.graphs.intervals import KEY_CHARS
 from fourfold.models.graphs.records import SYSTEM_APP, Kind
+from fourfold.models.graphs.statements import statements_of
 
 _TEMPLATES = load_queries("fourfold.models.graphs", "rules.sql")
 _LAST_ID: Final = (1 << 63) - 1
+CHECK_ROWS: Final = 10_000
+"""Rows that are checked at a time for a new rule."""
 REASON: Final = "rule: "
 """How the reason of a row that is not applied begins if it breaks a rule."""
 FIRST_POINTERS: Final[dict[Kind, tuple[str, str]]] = {
@@ -188,17 +191,22 @@ def read_rules(snapshot: ReadTransaction, apps: Apps, app_id: int) -> TypeRules 
     if not rows:
         return None
 
+    rules: list[tuple[Kind, _KnownRule]] = []
+    for type_id, kind, type_key, text in rows:
+        rule = msgspec.json.decode(text, type=TypeRule)
+        rules.append((kind, _known_rule(snapshot, apps, app_id, (type_id, type_key, rule))))
+    return TypeRules(app_id, rules)
+
+
+def _known_rule(
+    snapshot: ReadTransaction, apps: Apps, app_id: int, of: tuple[int, str, TypeRule]
+) -> _KnownRule:
     def ids(keys: tuple[str, ...] | None) -> str | None:
         if keys is None:
             return None
         return json.dumps([apps.find_type(snapshot, app_id, "parent", key) for key in keys])
 
-    rules: list[tuple[Kind, _KnownRule]] = []
-    for type_id, kind, type_key, text in rows:
-        rule = msgspec.json.decode(text, type=TypeRule)
-        known = _KnownRule(type_id, type_key, rule, ids(rule.on), ids(rule.to))
-        rules.append((kind, known))
-    return TypeRules(app_id, rules)
+    return _KnownRule(*of, ids(of[2].on), ids(of[2].to))
 
 
 def rules_by_type(snapshot: ReadTransaction, app_id: int) -> dict[int, dict[str, Any]]:
@@ -207,16 +215,54 @@ def rules_by_type(snapshot: ReadTransaction, app_id: int) -> dict[int, dict[str,
     return {type_id: json.loads(text) for type_id, _, _, text in rows}
 
 
+class CheckedRows(NamedTuple):
+    """Ids up to which rows of a kind, and parents, meet a rule."""
+
+    rows: int = 0
+    parents: int = 0
+
+
+def check_existing(
+    snapshot: ReadTransaction, apps: Apps, app_id: int, of: tuple[Kind, str], rule: object
+) -> CheckedRows:
+    """Check the committed rows of an app for a rule of a type, some at a time.
+
+    Raises:
+        RuleBroken: An object breaks the rule.
+    """
+    apps.must_exist(snapshot, app_id)
+    kind = validation.check_kind(of[0])
+    last = CheckedRows(
+        int(snapshot.value(statements_of(app_id, kind).next_id)) - 1,
+        int(snapshot.value(statements_of(app_id, "parent").next_id)) - 1,
+    )
+    type_id = apps.find_type(snapshot, app_id, kind, validation.check_text(of[1], "type_key"))
+    if rule is not None and type_id is not None:
+        parsed = parse_rule(kind, rule)
+        keys = (*(parsed.on or ()), *(parsed.to or ()))
+        if any(apps.find_type(snapshot, app_id, "parent", key) is None for key in keys):
+            return CheckedRows()
+        known = _known_rule(snapshot, apps, app_id, (type_id, of[1], parsed))
+        rules = TypeRules(app_id, [(kind, known)])
+        for first in range(1, last.rows + 1, CHECK_ROWS):
+            rules.check(snapshot, kind, first, min(first + CHECK_ROWS - 1, last.rows))
+        for first in range(1, last.parents + 1, CHECK_ROWS) if rules.has_required else ():
+            rules.check_required(snapshot, first, min(first + CHECK_ROWS - 1, last.parents))
+    return last
+
+
 def put_rule(
     txn: Transaction,
     apps: Apps,
     app_id: int,
     of: tuple[Kind, str],
     rule: Mapping[str, Any] | None,
+    *,
+    checked: CheckedRows,
 ) -> None:
     """Set the rule of a type, given by kind and key, or remove it with None.
 
-    Objects that exist must meet it.
+    Rows after the `checked` ones must meet it.
 
     Raises:
         InvalidInput: It is not a rule of this kind.
@@ -233,10 +279,10 @@ def put_rule(
     for key in (*(parsed.on or ()), *(parsed.to or ())):
         _type_id(txn, apps, app_id, "parent", key)
     txn.execute(sql.put, (type_id, msgspec.json.encode(parsed).decode()))
-    rules = read_rules(txn, apps, app_id)
-    assert rules is not None
-    rules.check(txn, kind, 0, _LAST_ID)
-    rules.check_required(txn, 0, _LAST_ID)
+    known = _known_rule(txn, apps, app_id, (type_id, type_key, parsed))
+    rules = TypeRules(app_id, [(kind, known)])
+    rules.check(txn, kind, checked.rows + 1, _LAST_ID)
+    rules.check_required(txn, checked.parents + 1, _LAST_ID)
 
 
 def parse_rule(kind: Kind, rule: object) -> TypeRule:

@@ -32,7 +32,7 @@ from fourfold.models.graphs import intervals, validation
 from fourfold.models.graphs.apps import Apps
 from fourfold.models.graphs.database import GLOBAL_SEQ
 from fourfold.models.graphs.records import BITS, ROWS, SYSTEM_APP, Attr, Kind, Row, Usage
-from fourfold.models.graphs.rules import TypeRules, put_rule, read_rules
+from fourfold.models.graphs.rules import CheckedRows, TypeRules, put_rule, read_rules
 from fourfold.models.graphs.statements import (
     REFERENCES,
     SQL,
@@ -644,10 +644,14 @@ class GraphTransaction:
         return self._rules[app_id]
 
     def set_rule(
-        self, app_id: int, kind: Kind, type_key: str, rule: Mapping[str, Any] | None
+        self,
+        app_id: int,
+        of: tuple[Kind, str],
+        rule: Mapping[str, Any] | None,
+        checked: CheckedRows,
     ) -> None:
-        """Set the rule of a type, or remove it with None; objects that exist must meet it."""
-        put_rule(self.txn, self._apps, app_id, (kind, type_key), rule)
+        """Set the rule of a type, or remove it with None; rows after the `checked` meet it."""
+        put_rule(self.txn, self._apps, app_id, of, rule, checked=checked)
         self._rules.pop(app_id, None)
 
     def next_id(self, app_id: int, kind: Kind) -> int:
