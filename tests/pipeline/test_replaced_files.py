@@ -311,7 +311,7 @@ def test_snapshots_are_not_stored_in_another_space(tmp_path, change):
 def test_job_refuses_url_for_path_option(tmp_path, into):
     fill(tmp_path / "store", "e", 1)
     with pytest.raises(InvalidInput, match="--into must be a path on this machine"):
-        run("materialize", tmp_path / "store", {"into": into})
+        run("verify", tmp_path / "store", {"into": into})
     assert not Path("s3:").exists()
 
 

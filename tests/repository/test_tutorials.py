@@ -46,6 +46,7 @@ NOT_RUN = {
     ("docs/archive.md", "from fourfold.pipeline import published"): "starts Spark",
     ("docs/pipeline.md", "pip install 'fourfold[spark]'"): "installs packages",
     ("docs/pipeline.md", "$ fourfold sql "): "needs S3",
+    ("docs/pipeline.md", "$ fourfold pipeline run materialize my-store --into s3"): "needs S3",
     ("docs/pipeline.md", "$ fourfold pipeline run verify home "): "needs the folders of tenants",
     ("docs/pipeline.md", "$ fourfold pipeline run lineage home "): "needs the folders of tenants",
 }

@@ -107,7 +107,7 @@ def _watch(tracker: Any, label: str, advance: Progress, stopped: threading.Event
             advance(label, done, total)
 
 
-OptionKind = Literal["text", "number", "flag", "path"]
+OptionKind = Literal["text", "number", "flag", "path", "address"]
 
 
 @dataclass(frozen=True, slots=True)

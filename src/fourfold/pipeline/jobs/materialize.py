@@ -10,6 +10,7 @@ with a single file use `FileTables`; documents, which may have many spaces, have
 
 from __future__ import annotations
 
+import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -31,11 +32,15 @@ from fourfold.pipeline.jobs.job import (
     pluralize,
 )
 from fourfold.pipeline.jobs.table_folder import FolderTable, TableFolder, link_or_copy, write_table
+from fourfold.pipeline.jobs.table_objects import TableObjects
 from fourfold.pipeline.models import get_materializer, model_tables
 from fourfold.pipeline.options import read_options
 from fourfold.pipeline.reader import frame
+from fourfold.store.layout import pipeline_folder
 from fourfold.store.table_manifest import FolderManifest, MaterializedFile
 
+UPLOADED: Final = "tables"
+"""Folder in the scratch folder of a store, of the versions that tables at URLs continue."""
 MATERIALIZED_PARTS_MAX: Final = 64
 """Maximum files of a table that only grows; with more it is rewritten."""
 
@@ -131,7 +136,12 @@ class Materialize(Job):
     )
     options = (
         model_option("materialize"),
-        Option("into", "The folder of the tables.", kind="path", required=True),
+        Option(
+            "into",
+            "The folder of the tables, or a URL, where they are Delta tables.",
+            kind="address",
+            required=True,
+        ),
         Option("branch", "The branch; * for all branches.", default=""),
         Option("at", "A seq or a time, instead of now."),
         Option(
@@ -142,17 +152,29 @@ class Materialize(Job):
     )
 
     def target(self, context: Context) -> str:
-        """Return the folder of the tables."""
-        return str(Path(context.options["into"]).absolute())
+        """Return the folder or the URL of the tables."""
+        into = str(context.options["into"])
+        return into if _is_url(into) else str(Path(into).absolute())
+
+    def _folder(self, context: Context) -> TableFolder:
+        """Return the folder that runs continue: that of the store for tables at a URL."""
+        target = self.target(context)
+        if not _is_url(target):
+            return TableFolder(Path(target))
+        name = hashlib.sha256(target.encode()).hexdigest()[:24]
+        return TableFolder(pipeline_folder(context.root) / UPLOADED / name)
 
     def plan(self, context: Context) -> Plan:
         """Compare the cut with the current version."""
         model = _materializer(context)
         _check_options(context, model)
-        folder = TableFolder(Path(self.target(context)))
+        folder, url = self._folder(context), self.target(context)
         before = folder.current()
         _check_origin(before, context, model)
         tables = model.tables(context)
+        if _is_url(url):
+            with TableObjects(url) as objects:
+                objects.check(tables, model.origin(context))
         cut = _read_cut(context, tables[0])
         for bad in cut.bad:
             context.skip(bad.space, bad.problem)
@@ -162,9 +184,10 @@ class Materialize(Job):
             and not (changes.full or changes.ranges or changes.gone)
             and before.tables == tables
             and model.is_complete(context, folder, before)
+            and _is_uploaded(url, before)
         )
         return Plan(
-            output=str(folder.into),
+            output=url,
             ranges=changes.ranges,
             facts={
                 "model": context.options["model"],
@@ -182,7 +205,7 @@ class Materialize(Job):
     def run(self, context: Context, plan: Plan) -> MaterializeResult:
         """Write the new version to staging."""
         model, facts = _materializer(context), plan.facts
-        folder = TableFolder(Path(plan.output))
+        folder = self._folder(context)
         before = None if facts["full"] else folder.current()
         staging = folder.staging(context.work)
         cut = Cut(_changed_bounds(plan))
@@ -211,10 +234,13 @@ class Materialize(Job):
     def commit(self, context: Context, plan: Plan, result: MaterializeResult) -> Report:
         """Make the new version current."""
         model, manifest = _materializer(context), result.manifest
-        folder = TableFolder(Path(plan.output))
+        folder = self._folder(context)
         current = folder.current()
         if current is None or current.work != manifest.work:
             folder.replace(Path(result.staging), manifest)
+        if _is_url(plan.output):
+            with TableObjects(plan.output) as objects:
+                objects.upload(folder, manifest)
         model.after_commit(context, folder, manifest)
         figures, contents = model.summarize(result)
         written = len(manifest.files) - result.kept_files
@@ -247,12 +273,32 @@ def _check_options(context: Context, model: Materializer) -> None:
             raise InvalidInput(
                 f"option --{name} requires model 'documents', got {options['model']!r}"
             )
+    if _is_url(str(options["into"])):
+        for name in ("variant", "delta"):
+            if options[name]:
+                raise InvalidInput(
+                    f"option --{name} requires a folder, got {options['into']!r}",
+                    hint="Tables at a URL are Delta tables anyway.",
+                )
+        return
     own = context.root / model_tables(options["model"]).folder
     if Path(options["into"]).absolute().is_relative_to(own):
         raise InvalidInput(
             f"the tables must be outside the folder of the model, got {options['into']}",
             hint="Choose a folder outside the store.",
         )
+
+
+def _is_url(text: str) -> bool:
+    return "://" in text
+
+
+def _is_uploaded(target: str, manifest: FolderManifest) -> bool:
+    """Return True unless the tables are at a URL that does not have this version."""
+    if not _is_url(target):
+        return True
+    with TableObjects(target) as objects:
+        return objects.is_current(manifest)
 
 
 def _check_origin(before: FolderManifest | None, context: Context, model: Materializer) -> None:
