@@ -15,6 +15,7 @@ import fourfold
 from fourfold import limits
 from fourfold.client import AsyncRemoteStore
 from fourfold.client.coroutines.remote_streams import AsyncRemoteStream
+from fourfold.client.threads.remote_session import RemoteSession
 from fourfold.client.threads.remote_streams import RemoteStream
 from fourfold.errors import InvalidInput, NotFound
 
@@ -313,10 +314,17 @@ def test_only_some_models_have_gc_and_history():
     with_gc = {fourfold.Documents: "policy", fourfold.Space: "policy", fourfold.Sessions: "grace_s"}
     for cls, argument in with_gc.items():
         assert argument in inspect.signature(cls.gc).parameters
-    for cls in (fourfold.Streams, fourfold.Graphs, fourfold.Stream, fourfold.Graph):
+    assert not inspect.signature(fourfold.Streams.gc).parameters.keys() - {"self"}
+    for cls in (fourfold.Graphs, fourfold.Stream, fourfold.Graph):
         assert not hasattr(cls, "gc")
-    for cls in (fourfold.Space, fourfold.Graph):
+    for cls in (fourfold.Space, fourfold.Graph, fourfold.Session, RemoteSession):
         assert inspect.isfunction(cls.history)
+
+
+def test_history_of_session_is_its_log(filled):
+    session = filled.sessions[next(iter(filled.sessions))]
+    assert list(session.history()) == list(session.log())
+    assert list(session.history(after=1, until=3, limit=1)) == list(session.log(after=1, limit=1))
 
 
 @pytest.mark.parametrize("model", [documents, graphs, sessions])

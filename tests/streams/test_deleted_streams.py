@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from functools import partial
 from pathlib import Path
 from random import Random
 
@@ -166,6 +167,20 @@ def test_sweep_continues_deletion_of_earlier_process(streams):
     again = Streams(streams.database, clock=streams.clock)
     again.sweep()
     assert left(streams) == (0, 0, 0)
+
+
+def test_gc_removes_all_that_several_sweeps_would(streams, clock, monkeypatch):
+    monkeypatch.setattr(streams, "trim_deleted", partial(streams.trim_deleted, 1))
+    monkeypatch.setattr(streams, "sweep", partial(streams.sweep, 1))
+    for name in ("first", "second"):
+        streams.create(name, "application/json", ttl=5)
+    fill(streams)
+    bury(streams)
+    clock.ms += 10_000
+    assert streams.gc() == 2
+    assert left(streams) == (0, 0, 0)
+    assert streams.list() == ()
+    assert streams.gc() == 0
 
 
 def test_sweep_trims_few_slices(streams, monkeypatch):

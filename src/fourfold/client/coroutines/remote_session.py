@@ -204,6 +204,12 @@ class AsyncRemoteSession(AsyncSessionContainer):
         """Return the events after the id `after` and up to `until`, at most `limit`."""
         return await self.sessions.events(self.id, after=after, until=until, limit=limit)
 
+    async def history(
+        self, *, after: int = 0, until: int | None = None, limit: int | None = None
+    ) -> Rows[Event]:
+        """Return the events like `log`: a session is its own history."""
+        return await self.log(after=after, until=until, limit=limit)
+
     async def events_since(self, event_id: int = 0, *, limit: int | None = None) -> Rows[Event]:
         """Return the events after `event_id`, like `log`."""
         return await self.sessions.events_since(self.id, event_id, limit=limit)

@@ -203,6 +203,12 @@ class RemoteSession(SessionContainer):
         """Return the events after the id `after` and up to `until`, at most `limit`."""
         return self.sessions.events(self.id, after=after, until=until, limit=limit)
 
+    def history(
+        self, *, after: int = 0, until: int | None = None, limit: int | None = None
+    ) -> Rows[Event]:
+        """Return the events like `log`: a session is its own history."""
+        return self.log(after=after, until=until, limit=limit)
+
     def events_since(self, event_id: int = 0, *, limit: int | None = None) -> Rows[Event]:
         """Return the events after `event_id`, like `log`."""
         return self.sessions.events_since(self.id, event_id, limit=limit)

@@ -780,6 +780,18 @@ class Streams(HandleMapping[str, Stream]):
         self.touches.retire(self.clock())
         return removed
 
+    def gc(self) -> int:
+        """Remove all that no stream needs; return how many streams had expired.
+
+        Like `sweep`, as often as there is something left: the time is that of all that is removed.
+        """
+        expired = 0
+        while removed := self.sweep():
+            expired += removed
+        while self.trim_deleted():
+            continue
+        return expired
+
     def trim_deleted(self, slices: int = SWEEP_SLICES) -> bool:
         """Trim rows of deleted streams in at most `slices` transactions; True if more are left."""
         self._check_not_in_transaction()
