@@ -26,6 +26,9 @@ REGISTRY = re.compile(
 BANNED_WORDS = ("anew", "behind", "nobody", "somebody", "told", "whoever")
 BANNED = re.compile(rf"\b(?:{'|'.join(BANNED_WORDS)})\b", re.IGNORECASE)
 BANNED_IN_NAMES = re.compile(rf"(?<![a-z])(?:{'|'.join(BANNED_WORDS)})(?![a-z])", re.IGNORECASE)
+METAPHORS = ("bell", "desk", "discretion", "ear", "patience", "scout", "seat", "shelf", "vigil")
+"""Words that stood for a term of the field: a notifier, a lease, a timeout."""
+METAPHOR = re.compile(rf"(?<![a-z])(?:{'|'.join(METAPHORS)})s?(?![a-z])", re.IGNORECASE)
 PLACES = re.compile(r"\bbehind a (?:proxy|URL)|left-behind|stream_seq_behind", re.IGNORECASE)
 """Where "behind" is a place, not an order; a name in the object store, and a kind of error."""
 SOURCE_WORDS_MAX = {"told": 16}
@@ -222,6 +225,13 @@ def banned_words(source, module):
     yield from _matches(BANNED, PLACES.sub("", source), "is not plain English; see the style guide")
 
 
+def metaphors(source, module):
+    """Yield metaphors where the field has a term, also in names such as `_Patience`."""
+    del module
+    separated = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", source)
+    yield from _matches(METAPHOR, separated, "stands for a term of the field; name that")
+
+
 def banned_names(source, module):
     """Yield the banned words of a text and of the names in it, such as those of tests."""
     del module
@@ -371,6 +381,13 @@ def test_banned_words_in_the_source_only_become_fewer():
     assert not risen, "lower the numbers in SOURCE_WORDS_MAX; none may rise"
 
 
+def test_source_and_documentation_use_terms_instead_of_metaphors():
+    sources = [path for path in tree.text_files() if in_source(tree.short(path))]
+    # The changelog has the old names of what was renamed.
+    pages = [page for page in tree.pages() if page.name != "CHANGELOG.md"]
+    assert not complaints(metaphors, [*sources, *pages])
+
+
 def test_tiny_modules_with_one_importer_have_a_reason():
     source = tree.ROOT / "src"
     modules, imports = {}, {}
@@ -463,6 +480,9 @@ def test_requirement_files_pin_by_hash_and_name_no_address():
         (banned_words, "Who" + "ever writes, is to" + "ld"),
         (banned_words, "the records be" + "hind an offset"),
         (banned_names, "def test_no" + "body_waits(): pass"),
+        (metaphors, "class ReadPatience: pass"),
+        (metaphors, "patience_s = 1"),
+        (metaphors, "Rings the bells."),
     ],
 )
 def test_each_rule_finds_what_it_is_for(rule, bad):
@@ -482,6 +502,7 @@ def test_each_rule_finds_what_it_is_for(rule, bad):
         (machine_paths, "~/W and ./W/y and $HOME/W/z and frame/W/".replace("W", "work")),
         (registries, "https" + "://py" + "pi.org/project/fourfold"),
         (banned_words, "Run the server be" + "hind a proxy."),
+        (metaphors, "year, Search, bellows, linear_seating"),
         (banned_names, "StreamSeqBe" + "hind has the kind stream_seq_be" + "hind"),
     ],
 )

@@ -18,6 +18,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from fourfold import limits
+from fourfold.errors import Refused
 from fourfold.kernel import Database, ReadTransaction, Transaction, failpoints, load_queries
 from fourfold.kernel.process_writes import PROCESS_WRITES
 from fourfold.models.streams import slices, tombstones, writer
@@ -89,6 +90,15 @@ def _expire(streams: Streams, name: str, txn: Transaction) -> int:
     writer.remove(txn, info, now.ms)
     streams.notifier.notify_on_commit(txn, (name,))
     return 1
+
+
+def check_not_in_transaction(streams: Streams) -> None:
+    """Raise Refused inside a transaction, which would hold all slices until its end."""
+    if streams.database.in_transaction():
+        raise Refused(
+            "streams: cannot sweep or compact inside a transaction",
+            hint="Leave the transaction first.",
+        )
 
 
 def trim_deleted(streams: Streams, slices: int) -> bool:

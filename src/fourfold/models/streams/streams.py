@@ -700,7 +700,7 @@ class Streams(HandleMapping[str, Stream]):
         timeout_s: float | None = None,
     ) -> CompactionResult:
         """Remove the history of a state stream before a horizon; see `Stream.compact`."""
-        self._check_not_in_transaction()
+        expiry.check_not_in_transaction(self)
         check_horizon(horizon, since)
         at = horizon if since is None else self.offset_since(name, since)
         work = self._compactions.open(name, at)
@@ -770,7 +770,7 @@ class Streams(HandleMapping[str, Stream]):
         Writes the buffered uses of streams first, and trims a bounded number of rows of deleted
         streams. Refused inside a transaction, which would hold all of that until its end.
         """
-        self._check_not_in_transaction()
+        expiry.check_not_in_transaction(self)
         validation.check_limit(limit)
         self._uses.flush(self.database)
         removed = expiry.expire(self, limit)
@@ -781,28 +781,15 @@ class Streams(HandleMapping[str, Stream]):
         return removed
 
     def gc(self) -> int:
-        """Remove all that no stream needs; return how many streams had expired.
-
-        Like `sweep`, as often as there is something left: the time is that of all that is removed.
-        """
-        expired = 0
-        while removed := self.sweep():
-            expired += removed
-        while self.trim_deleted():
-            continue
+        """Sweep until nothing is left to remove; return how many streams had expired."""
+        expired = sum(iter(self.sweep, 0))
+        self.trim_deleted(limits.INTEGER_MAX)
         return expired
 
     def trim_deleted(self, slices: int = SWEEP_SLICES) -> bool:
         """Trim rows of deleted streams in at most `slices` transactions; True if more are left."""
-        self._check_not_in_transaction()
+        expiry.check_not_in_transaction(self)
         return expiry.trim_deleted(self, slices)
-
-    def _check_not_in_transaction(self) -> None:
-        if self.database.in_transaction():
-            raise Refused(
-                "streams: cannot sweep or compact inside a transaction",
-                hint="Leave the transaction first.",
-            )
 
     def candidates(self, pending_bytes: int, limit: int = 32) -> tuple[tuple[str, int, int], ...]:
         """Return (name, rows, bytes) of streams with at least `pending_bytes` not in segments."""
