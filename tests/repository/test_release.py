@@ -104,3 +104,14 @@ def test_core_has_few_dependencies_and_imports_few_modules():
     code = "import sys, fourfold; print(*[name for name in sys.modules if 'fourfold' in name])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert 0 < len(done.stdout.split()) <= MODULES_MAX
+
+
+def test_changelog_is_cut_by_version():
+    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    versions = re.findall(r"^## (.+)$", text, re.MULTILINE)
+    assert versions[0] == "Unreleased"
+    assert versions[-1] == "0.1.0"
+    assert re.search(r"^This will be version \d+\.\d+\.\d+\.$", text, re.MULTILINE)
+    for section in re.split(r"^## ", text, flags=re.MULTILINE)[1:]:
+        headings = re.findall(r"^### (.+)$", section, re.MULTILINE)
+        assert len(set(headings)) == len(headings) > 0
