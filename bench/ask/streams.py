@@ -73,6 +73,8 @@ class Result(msgspec.Struct, frozen=True):
     figures: list[Figure]
     unmeasured: dict[str, str] = {}
     """Peers that were not measured, and why."""
+    peers_at: str | None = None
+    """End of the run that measured the peers, if it was another one."""
 
 
 def fill(root: Path, count: int, ndjson: Path) -> dict[str, float]:
@@ -184,6 +186,10 @@ def isolate(root: Path, seconds: float, capacity_s: float = 2.0) -> list[Figure]
         capacity.start()
         time.sleep(capacity_s)
         rate = capacity.stop().rate / 2
+        idle = ThreadProbe(lambda: probed.append({"n": 1}), rate)
+        idle.start()
+        time.sleep(seconds)
+        unloaded = idle.stop()
         logs = store.streams.open(NAME)
         # Another declaration: every companion is built again.
         logs.set_schema(search={**DECLARATION, "columns": ["service", "level", "host"]})
@@ -198,6 +204,7 @@ def isolate(root: Path, seconds: float, capacity_s: float = 2.0) -> list[Figure]
         built = _built(store)
     assert not latency.failed
     return [
+        Figure(f"p99 of {rate:.0f} appends/s, nothing else", unloaded.p99_ms, "ms"),
         Figure(f"p99 of {rate:.0f} appends/s beside companions", latency.p99_ms, "ms", 50.0),
         Figure(f"companions built meanwhile, in {seconds:g} s", built, ""),
     ]
@@ -233,8 +240,13 @@ def measure_peers(root: Path, work: Path, ndjson: Path, count: int, rounds: int)
     help="Fill this folder, or measure the one that was filled.",
 )
 @click.option("--fill", "only_fill", is_flag=True, help="Fill the folder, and measure nothing.")
+@click.option(
+    "--own", is_flag=True, help="Measure no peers, and keep their figures of the newest result."
+)
 @click.option("--docs", is_flag=True, help="Write the newest result into docs/performance.md.")
-def main(*, quick: bool, rounds: int, folder: Path | None, only_fill: bool, docs: bool) -> None:
+def main(
+    *, quick: bool, rounds: int, folder: Path | None, only_fill: bool, own: bool, docs: bool
+) -> None:
     """Measure searches of streams."""
     console = commands.console()
     if docs:
@@ -243,10 +255,12 @@ def main(*, quick: bool, rounds: int, folder: Path | None, only_fill: bool, docs
         console.print(commands.document("streamsearch", path, text))
         return
     count = 100_000 if quick else 1_000_000
-    with alone(), TemporaryDirectory(dir=BUILD, prefix="work-") as temporary:
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+    before = commands.load(newest_result("streamsearch"), Result) if own else None
+    with alone(), TemporaryDirectory(dir=folder or BUILD, prefix="work-") as temporary:
         work = Path(temporary)
         place = folder or work
-        place.mkdir(parents=True, exist_ok=True)
         facts = machine.describe(work)
         ndjson, marker = place / "logs.ndjson", place / "filled.json"
         if not marker.exists():
@@ -263,14 +277,20 @@ def main(*, quick: bool, rounds: int, folder: Path | None, only_fill: bool, docs
             raise click.ClickException(
                 f"{place} has {filled['messages']:,} messages, not {count:,}"
             )
-        peers = measure_peers(place / "store", work, ndjson, count, rounds)
+        if before is None:
+            peers = measure_peers(place / "store", work, ndjson, count, rounds)
+        else:
+            peers = Peers()
+            peers.figures |= {figure.name: figure.peers for figure in before.figures}
+            peers.unmeasured = before.unmeasured
         figures = measure(place / "store", work / "tailed", count, rounds, peers)
         figures += isolate(work / "tailed", 15.0)
     share = 100 * filled["companion_bytes"] / filled["ndjson_bytes"]
     figures.append(Figure("companions, share of the NDJSON", share, "%", 30.0))
     figures.append(Figure("build of companions", count / filled["build_s"], "messages/s"))
     finished = datetime.now(UTC).isoformat(timespec="seconds")
-    result = Result(finished, count, rounds, facts, figures, peers.unmeasured)
+    peers_at = None if before is None else before.peers_at or before.finished_at
+    result = Result(finished, count, rounds, facts, figures, peers.unmeasured, peers_at)
     path = BUILD / "newest-streamsearch.json"
     if not quick:
         path = RESULTS / f"streamsearch-{finished[:10]}.json"
@@ -289,7 +309,13 @@ def table(result: Result, path: Path) -> str:
         value = f"{figure.value:,.3g} {figure.unit}".strip()
         lines.append(f"| {figure.name} | {value}{met} | {goal} | {wall} | {peers} |")
     where = path.relative_to(ROOT)
-    lines += ["", f"{result.messages:,} messages. `{where}`."]
+    measured = f"{result.messages:,} messages, {result.machine.cpu}, {result.machine.cores} cores"
+    lines += [
+        "",
+        f"{measured}, {result.machine.filesystem}. Measured {result.finished_at}: `{where}`.",
+    ]
+    if result.peers_at is not None:
+        lines.append(f"Peers were measured at {result.peers_at}.")
     lines += [f"Not measured: {name} ({reason})." for name, reason in result.unmeasured.items()]
     return "\n".join(lines)
 

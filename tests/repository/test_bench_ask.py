@@ -34,7 +34,8 @@ def test_searches_are_measured_twice_on_the_same_folder(filled, tmp_path):
     [tail] = {figures[-1].value for figures in runs}
     assert tail > 1_000
     isolated = streams.isolate(tmp_path / "one", 0.1, 0.1)
-    assert isolated[1].value >= 1
+    assert [figure.goal for figure in isolated] == [None, 50.0, None]
+    assert isolated[2].value >= 1
 
 
 def test_peers_of_searches_answer_or_are_stated(filled, monkeypatch):
