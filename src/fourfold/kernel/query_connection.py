@@ -432,7 +432,7 @@ class QueryConnection:
         if info.is_explain == 1:
             raise Refused("EXPLAIN is not allowed here", hint="Use EXPLAIN QUERY PLAN.")
         if not info.description_full and not info.is_explain:
-            raise InvalidInput("the query is empty", hint="Pass a SELECT.")
+            raise InvalidInput("the query is empty or returns no rows", hint="Pass a SELECT.")
 
     def _run(self, sql: str, params: Params, max_rows: int, max_bytes: int) -> QueryRows:
         columns: list[str] = []
