@@ -118,7 +118,7 @@ def lines_with_runs(result: Result) -> list[Line]:
 
 def started_from(path: Path, only: str) -> Result | None:
     """Return the result that a run of some cases continues; a full run starts an empty one."""
-    newest = max(path.parent.glob("isolation-*.json"), default=None)
+    newest = max(path.parent.glob("isolation-[0-9]*.json"), default=None)
     return commands.load(newest, Result) if only and newest is not None else None
 
 
