@@ -385,3 +385,17 @@ def test_search_prints_hits_with_their_matches(root, call):
     assert "no hits" in call("search", root, "zebra", "--at", "2020-01-01T00:00:00Z")
     assert "is neither a seq" in call("search", root, "zebra", "--at", "then", code=2)
     assert "must be a time" in call("search", root, "zebra", "--at", "2", code=2)
+
+
+def test_policies_are_stored_listed_applied_and_deleted(root, call):
+    assert "no policies" in call("policies", root)
+    assert call("set-policy", root, "s-", "--keep-latest", "1") == "stored the policy of s-\n"
+    assert "--max-age" in call("set-policy", root, "s-", code=2)
+    [policy] = json.loads(call("policies", root, "--dry-run", "--json"))["policies"]
+    assert (policy["prefix"], policy["keep_latest"], policy["deleted"]) == ("s-", 1, 1)
+    assert "exclude each other" in call("policies", root, "--dry-run", "--apply", code=2)
+    call("set-policy", root, "", "--max-age", "30d")
+    assert "30d" in call("policies", root, "--apply")
+    assert len(json.loads(call("list", root, "--json"))["sessions"]) == 1
+    assert call("delete-policy", root, "s-") == "deleted the policy of s-\n"
+    assert "no retention policy" in call("delete-policy", root, "s-", code=3)

@@ -185,6 +185,9 @@ CALLS = {
     "release_session_lease": lambda c: c.store.sessions.release("s/1", 1),
     "get_session_lease": lambda c: c.store.sessions.find_lease("s/1"),
     "list_session_leases": lambda c: c.store.sessions.list_leases(),
+    "list_session_retentions": lambda c: c.store.sessions.list_retentions(),
+    "put_session_retention": lambda c: c.store.sessions.set_retention("s/", keep_latest=1),
+    "delete_session_retention": lambda c: c.store.sessions.delete_retention("s/"),
     "apply_session_retention": lambda c: c.store.sessions.apply_retention("s/", keep_latest=1),
     "append_lineage_edge": lambda c: c.store.sessions.append_lineage_edge(
         "s/1", {"type": "derivation", "to_session": "s/2", "to_head": HEAD}

@@ -559,3 +559,21 @@ def test_runtime_suspends_turns_and_resumes_them_when_due(store, name):
     runtime().signal(name, "go", {"by": "a person"})
     assert [result.value for result in runtime().run_due(prefix=name)] == [{"by": "a person"}]
     assert store.sessions.info(name).turn_status == "final"
+
+
+def test_retention_policies_are_stored(store, name):
+    policy = store.sessions.set_retention(f"{name}/", max_age_s=60, keep_latest=2)
+    assert (policy.prefix, policy.max_age_s, policy.keep_latest) == (f"{name}/", 60.0, 2)
+    assert policy in store.sessions.list_retentions()
+    store.sessions.delete_retention(f"{name}/")
+    assert policy not in store.sessions.list_retentions()
+    refused(
+        errors.NotFound,
+        f"no retention policy has the prefix '{name}/'",
+        lambda: store.sessions.delete_retention(f"{name}/"),
+    )
+    refused(
+        errors.InvalidInput,
+        "retention: needs max_age_s or keep_latest, got neither",
+        lambda: store.sessions.set_retention(name),
+    )

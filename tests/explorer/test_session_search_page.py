@@ -27,3 +27,18 @@ def test_page_shows_what_sessions_say_that_matches(shop):
 
 def test_page_shows_why_a_search_is_refused(shop):
     assert "has no word that must occur" in read(shop, "/sessions?q=-refund")
+
+
+def test_page_lists_leases_and_policies(own_shop):
+    body = json.dumps({"holder": "worker-7", "ttl_s": 60})
+    kind = {"Content-Type": "application/json"}
+    assert own_shop.ask("POST", f"/v1/sessions/lease/{AGENT}", body, kind).status == 201
+    path = "/v1/sessions/retention?prefix=agent/"
+    assert own_shop.ask("PUT", path, '{"max_age_s": 86400}', kind).status == 200
+    page = json.loads(read(own_shop, "/leases.json"))
+    assert [(row["session"], row["holder"]) for row in page["leases"]] == [(AGENT, "worker-7")]
+    assert [(row["prefix"], row["max_age_s"]) for row in page["policies"]] == [("agent/", 86400.0)]
+    text = read(own_shop, "/leases")
+    assert "in force" in text
+    assert "1.0 days" in text
+    assert "leases and retention" in read(own_shop, "/sessions")

@@ -14,7 +14,7 @@ from fourfold.explorer import explorer
 from server.served_streams import Served
 
 LEFT_OUT = {
-    *("/blob", "/blobs", "/restore", "/graphs"),  # bounded, or as fast as a document
+    *("/blob", "/blobs", "/restore", "/graphs", "/leases"),  # bounded, or as fast as a document
     *("/memories", "/memory", "/item"),  # pages of documents
     *("/job", "/run", "/keys", "/newkey", "/deletekey", "/problem", "/problems"),  # always small
 }

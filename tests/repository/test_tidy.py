@@ -35,10 +35,8 @@ SOURCE_WORDS_MAX = {"told": 16}
 """Left in src: a column of a table, which is a format; a number may only fall."""
 LINES_PER_MODULE_MIN = 60
 TINY_MODULES = {
-    "fourfold.cli.session_retention": "commands on one session fill the module that imports it",
     "fourfold.archive.table_verify": "belongs to the archive; the store above it calls it",
     "fourfold.models.documents.indexes.trim": "belongs to the indexes; gc calls it",
-    "fourfold.server.session_upkeep": "a thread of the server, apart from the options of `serve`",
     "fourfold.server.health": "probes, without the protocol of streams that serves them",
 }
 """Modules with fewer lines that one other module imports, and why they stand alone."""

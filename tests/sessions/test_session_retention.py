@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 import fourfold
 from fourfold.errors import InvalidInput, NotFound
 from fourfold.models.sessions import Sessions, SqliteLog
+from fourfold.server.session_upkeep import SessionUpkeep
 from fourfold.testing.session_log_contract import message
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
@@ -249,3 +250,61 @@ def test_retention_deletes_what_a_simple_model_deletes(ages, edges, max_age, kee
     assert ids(sessions) == sorted(set(names) - expected)
     assert sessions.verify() == []
     sessions.close()
+
+
+def test_stored_policies_are_applied_by_the_longest_prefix(sessions, clock):
+    for sid in ("chat/old", "chat/vip/old", "chat/vip/older", "log", "logs"):
+        sessions.create({"id": sid})
+    sessions.set_retention("", max_age_s=days(100))
+    sessions.set_retention("chat/", max_age_s=days(1))
+    sessions.set_retention("chat/vip/", max_age_s=days(1), keep_latest=1)
+    stored = sessions.set_retention("log", max_age_s=days(10))
+    assert [policy.prefix for policy in sessions.list_retentions()] == [
+        *("", "chat/", "chat/vip/", "log"),
+    ]
+    clock.advance(2)
+    planned = sessions.apply_stored_retentions(dry_run=True)
+    assert {prefix: report.sessions for prefix, report in planned.items()} == {
+        "": [],
+        "chat/": ["chat/old"],
+        "log": [],
+        "chat/vip/": ["chat/vip/old"],
+    }
+    assert len(ids(sessions)) == 5
+    sessions.apply_stored_retentions()
+    assert ids(sessions) == ["chat/vip/older", "log", "logs"]
+    clock.advance(10)
+    # Collecting applies them too.
+    sessions.gc()
+    assert ids(sessions) == ["chat/vip/older"]
+    assert stored.updated_at == "2026-03-01T00:00:00.000Z"
+
+
+def test_stored_policies_are_replaced_and_deleted(sessions):
+    sessions.set_retention("a", max_age_s=1)
+    sessions.set_retention("a", keep_latest=3)
+    [policy] = sessions.list_retentions()
+    assert (policy.prefix, policy.max_age_s, policy.keep_latest) == ("a", None, 3)
+    sessions.delete_retention("a")
+    assert sessions.list_retentions() == []
+    with pytest.raises(NotFound, match="no retention policy has the prefix 'a'"):
+        sessions.delete_retention("a")
+    with pytest.raises(InvalidInput, match="needs max_age_s or keep_latest"):
+        sessions.set_retention("a")
+
+
+def test_stored_policies_outlive_the_process(tmp_path):
+    with fourfold.open(tmp_path / "store") as store:
+        store.sessions.set_retention("a/", keep_latest=1)
+    with fourfold.open(tmp_path / "store", mode="r") as store:
+        assert [policy.keep_latest for policy in store.sessions.list_retentions()] == [1]
+
+
+def test_server_applies_stored_policies(tmp_path):
+    with fourfold.open(tmp_path / "store") as store:
+        for sid in ("a/1", "a/2", "b/1"):
+            store.sessions.create({"id": sid})
+        store.sessions.set_retention("a/", keep_latest=1)
+        with SessionUpkeep(store, every_s=0.001) as upkeep:
+            upkeep.wait_round(30)
+        assert ids(store.sessions) == ["a/2", "b/1"]

@@ -26,7 +26,7 @@ from fourfold.cli.options import command as plain_command
 from fourfold.cli.options import root_argument
 from fourfold.cli.output import Output, counted, size
 from fourfold.cli.session_leases import claim, list_leases, release, renew
-from fourfold.cli.session_retention import retention
+from fourfold.cli.session_retention import delete_policy, policies, retention, set_policy
 from fourfold.cli.session_search import search
 from fourfold.cli.space.arguments import new_file
 from fourfold.content import PayloadRef, parse_content_id
@@ -688,7 +688,7 @@ SECTIONS: Final[Sections] = (
     ("Inspect sessions", ("list", "search", "show", "log", "payload", "tree", "diff")),
     ("Export and import", ("export", "import")),
     ("Own", ("claim", "renew", "release", "leases")),
-    ("Maintain", ("verify", "retention", "gc")),
+    ("Maintain", ("verify", "retention", "policies", "set-policy", "delete-policy", "gc")),
 )
 
 _EPILOG: Final = """\b
@@ -727,6 +727,9 @@ for _each in (
     list_leases,
     verify,
     retention,
+    policies,
+    set_policy,
+    delete_policy,
     gc,
 ):
     command.add_command(_each)

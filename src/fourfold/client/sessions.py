@@ -47,6 +47,7 @@ from fourfold.models.sessions.records import (
     Resumption,
     RetentionReport,
     SessionInfo,
+    StoredRetention,
     Transient,
     Unset,
 )
@@ -68,6 +69,7 @@ class SessionCalls:
 
     def __init__(self, address: Address) -> None:
         self._root = address.root
+        self._retention = f"{address.root}/v1/sessions/retention"
         # A wrong call raises the error of a local store.
         self._checks = RequestBuilder(lambda: datetime.now(UTC), None)
 
@@ -205,12 +207,28 @@ class SessionCalls:
         }
         return Call(
             "POST",
-            f"{self._root}/v1/sessions/retention",
+            self._retention,
             "apply a retention to sessions",
             _JSON,
             stringify(("prefix", prefix or None)),
             msgspec.json.encode(body),
         )
+
+    def policies(self) -> Call:
+        """Build the request for the stored retention policies."""
+        return Call("GET", self._retention, "list retention policies", {}, {})
+
+    def put_policy(self, prefix: str, max_age_s: float | None, keep_latest: int | None) -> Call:
+        """Build the request that stores a retention policy. It can be repeated as it is."""
+        check_policy(self._checks, prefix, max_age_s, keep_latest)
+        body = msgspec.json.encode({"max_age_s": max_age_s, "keep_latest": keep_latest})
+        params = stringify(("prefix", prefix or None))
+        return Call("PUT", self._retention, "store a retention policy", _JSON, params, body)
+
+    def delete_policy(self, prefix: str) -> Call:
+        """Build the request that deletes a retention policy."""
+        params = stringify(("prefix", prefix or None))
+        return Call("DELETE", self._retention, "delete a retention policy", {}, params)
 
     def lease(self, sid: str) -> Call:
         """Build the request for the lease of a session."""
@@ -393,6 +411,11 @@ def to_hit_page(record: wire.SessionHitPageRecord) -> SessionHitPage:
         for hit in record.items
     ]
     return SessionHitPage(Rows(hits, SessionHit), record.next_cursor)
+
+
+def to_policy(record: wire.PolicyRecord) -> StoredRetention:
+    """Return a stored retention policy as callers receive it."""
+    return StoredRetention(**msgspec.structs.asdict(record))
 
 
 def to_retention(record: wire.RetentionRecord) -> RetentionReport:

@@ -30,7 +30,9 @@ from fourfold.wire.sessions import (
     HeadDifference,
     HeadPage,
     HeadRecord,
+    LeasePage,
     LineageRecord,
+    PolicyList,
     SessionHitPageRecord,
     SessionHitRecord,
     SessionLease,
@@ -65,6 +67,12 @@ class SessionsPageQuery(ExplorerQuery, kw_only=True, frozen=True, forbid_unknown
     """Words to search for in the sessions of the prefix."""
     hits: str = ""
     """Where a further page of hits begins."""
+
+
+class LeasesPageQuery(ExplorerQuery, kw_only=True, frozen=True, forbid_unknown_fields=True):
+    """Parameters of the page of leases and retention policies."""
+
+    cursor: str = ""
 
 
 class SessionQuery(ExplorerQuery, kw_only=True, frozen=True, forbid_unknown_fields=True):
@@ -277,6 +285,27 @@ def _head_row(head: HeadRecord, heads: list[HeadRecord]) -> dict[str, Any]:
     }
 
 
+# Leases and retention
+
+
+async def leases_page(visit: Visit, query: LeasesPageQuery) -> dict[str, Any]:
+    """List who may write which session now, and the stored retention policies."""
+    leases, policies = await asyncio.gather(
+        visit.api.get("/v1/sessions/leases", LeasePage, cursor=query.cursor, limit=PAGE_ROWS),
+        visit.api.get("/v1/sessions/retention", PolicyList),
+    )
+    rows = [
+        {"session": lease.session, **(interruptions.lease_row(lease, visit.now_ms) or {})}
+        for lease in leases.items
+    ]
+    return {
+        "leases": rows,
+        "cursor": query.cursor,
+        "next_cursor": leases.next_cursor,
+        "policies": policies.items,
+    }
+
+
 # Comparing heads
 
 
@@ -389,6 +418,7 @@ async def fork(visit: Visit, fields: ForkFields) -> str:
 PAGES: Final = (
     ExplorerPage("/sessions", "sessions.html", sessions_page, SessionsPageQuery, "List sessions."),
     ExplorerPage("/session", "session.html", session_page, SessionQuery, "Show a session."),
+    ExplorerPage("/leases", "leases.html", leases_page, LeasesPageQuery, "List leases."),
     ExplorerPage("/compare", "compare.html", compare_page, CompareQuery, "Compare two heads."),
     ExplorerPage("/fork", "fork.html", fork_page, ForkQuery, "Preview a fork."),
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from typing import Final, Self
 
 from fourfold.errors import FourfoldError
@@ -13,6 +14,8 @@ from fourfold.store import Store
 
 SESSION_UPKEEP_EVERY_S: Final = 1.0
 """Interval at which new events are looked for."""
+RETENTION_EVERY_S: Final = 600.0
+"""Interval at which stored retention policies are applied."""
 _INDEXED: Final = 5_000
 """Events that are indexed without a check whether the server stops."""
 
@@ -20,12 +23,13 @@ _log = logging.getLogger("fourfold.server")
 
 
 class SessionUpkeep:
-    """Index the words of new events, periodically."""
+    """Index the words of new events, and apply stored retention policies, periodically."""
 
     def __init__(self, store: Store, every_s: float = SESSION_UPKEEP_EVERY_S) -> None:
         self._store = store
         self._every_s = every_s
-        self._stop = threading.Event()
+        self._retention_due = 0.0
+        self._stop, self._done = threading.Event(), threading.Event()
         self._thread = threading.Thread(
             target=self._run, name="fourfold-session-upkeep", daemon=True
         )
@@ -33,6 +37,10 @@ class SessionUpkeep:
     def __enter__(self) -> Self:
         self._thread.start()
         return self
+
+    def wait_round(self, timeout_s: float) -> bool:
+        """Wait until all work that was due has been done once; return False after the timeout."""
+        return self._done.wait(timeout_s)
 
     def __exit__(self, *_: object) -> None:
         self._stop.set()
@@ -43,6 +51,7 @@ class SessionUpkeep:
         while not self._stop.wait(self._every_s):
             try:
                 self._round()
+                self._done.set()
             except FourfoldError as error:
                 # The next round tries again, and so does a search.
                 _log.warning("The upkeep of sessions failed: %s", error.message)
@@ -54,5 +63,10 @@ class SessionUpkeep:
         if not MODEL.location.names(self._store.root):
             return
         sessions = self._store.sessions
+        if time.monotonic() >= self._retention_due:
+            self._retention_due = time.monotonic() + RETENTION_EVERY_S
+            for prefix, report in sessions.apply_stored_retentions().items():
+                if report.deleted:
+                    _log.info("Deleted %d sessions of the prefix %r", report.deleted, prefix)
         while sessions.index_texts(_INDEXED).left and not self._stop.is_set():
             pass

@@ -301,6 +301,30 @@ class RetentionRecord(Struct, kw_only=True, frozen=True):
     """Where the next request continues; null at the end."""
 
 
+class PolicyRequest(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
+    """Limits of a retention policy: at least one of them."""
+
+    max_age_s: Annotated[float, Meta(ge=0)] | None = None
+    """Keep sessions with an event in these last seconds."""
+    keep_latest: Annotated[int, Meta(ge=0, le=100_000)] | None = None
+    """Keep so many sessions with the newest events."""
+
+
+class PolicyRecord(Struct, kw_only=True, frozen=True):
+    """A stored retention policy of the sessions under a prefix."""
+
+    prefix: str
+    max_age_s: float | None
+    keep_latest: int | None
+    updated_at: str
+
+
+class PolicyList(Struct, kw_only=True, frozen=True):
+    """Stored retention policies in the order of their prefixes."""
+
+    items: list[PolicyRecord]
+
+
 class ClaimRequest(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
     """A claim: a name of the worker, and the time until another one may claim the session."""
 

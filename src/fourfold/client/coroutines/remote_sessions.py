@@ -40,6 +40,7 @@ from fourfold.models.sessions.records import (
     Resumption,
     RetentionReport,
     SessionInfo,
+    StoredRetention,
     Unset,
 )
 from fourfold.models.sessions.request import At, Payload, check_count, check_key, check_session_id
@@ -342,6 +343,32 @@ class AsyncRemoteSessions(AsyncSessionsContainer):
             if len(claims) >= limit:
                 break
         return claims[:limit]
+
+    async def set_retention(
+        self, prefix: str, *, max_age_s: float | None = None, keep_latest: int | None = None
+    ) -> StoredRetention:
+        """Store a retention policy for the sessions under a prefix, in place of an earlier one.
+
+        The server applies stored policies every ten minutes. Of several policies, that with the
+        longest prefix of a session's id decides; for one session the prefix is its id.
+
+        Args:
+            prefix: Sessions whose ids begin with it; the empty text means all.
+            max_age_s: Keep sessions with an event in these last seconds.
+            keep_latest: Keep so many sessions with the newest events.
+        """
+        call = self._calls.put_policy(prefix, max_age_s, keep_latest)
+        record = sessions.parse(await self._connection.send(call), wire.PolicyRecord)
+        return sessions.to_policy(record)
+
+    async def list_retentions(self) -> builtins.list[StoredRetention]:
+        """Return the stored retention policies in the order of their prefixes."""
+        response = await self._connection.send(self._calls.policies())
+        return [*map(sessions.to_policy, sessions.parse(response, wire.PolicyList).items)]
+
+    async def delete_retention(self, prefix: str) -> None:
+        """Delete the stored retention policy of a prefix; sessions are no longer deleted by it."""
+        await self._connection.send(self._calls.delete_policy(prefix))
 
     async def apply_retention(
         self,

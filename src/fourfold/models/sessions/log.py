@@ -129,6 +129,15 @@ class TextHitsQuery(NamedTuple):
     offset: int
 
 
+class PolicyRow(NamedTuple):
+    """A stored retention policy."""
+
+    prefix: str
+    max_age_s: float | None
+    keep_latest: int | None
+    updated_at: str
+
+
 class LogReader(Protocol):
     """Questions to one state of the log."""
 
@@ -177,6 +186,10 @@ class LogReader(Protocol):
 
     def position(self) -> int:
         """Return the newest position of the log of all sessions."""
+        ...
+
+    def retention_policies(self) -> list[PolicyRow]:
+        """Return the stored retention policies in the order of their prefixes."""
         ...
 
     def lease(self, key: int) -> LeaseRow | None:
@@ -292,6 +305,14 @@ class LogWriter(LogReader, Protocol):
 
     def put_lease(self, lease: LeaseRow) -> None:
         """Store a lease in place of the earlier one of its session."""
+        ...
+
+    def put_retention_policy(self, policy: PolicyRow) -> None:
+        """Store a policy in place of another one of its prefix."""
+        ...
+
+    def delete_retention_policy(self, prefix: str) -> bool:
+        """Delete a policy; return False if there is none."""
         ...
 
     def extend_lease(self, key: int, until_ms: int) -> None:

@@ -25,6 +25,7 @@ from fourfold.models.sessions.log import (
     LineageEdgeRow,
     LogWriter,
     PayloadRow,
+    PolicyRow,
     SessionRow,
     SessionSummary,
     TextHitsQuery,
@@ -54,6 +55,7 @@ class _Tables:
         self.snapshots: dict[int, dict[int, str]] = {}
         self.payloads: dict[bytes, tuple[int, int, bytes]] = {}
         self.leases: dict[int, LeaseRow] = {}
+        self.policies: dict[str, PolicyRow] = {}
 
 
 class MemoryLogReader:
@@ -139,6 +141,10 @@ class MemoryLogReader:
     def position(self) -> int:
         """Return the newest position of the log of all sessions."""
         return len(self._tables.order)
+
+    def retention_policies(self) -> list[PolicyRow]:
+        """Return the stored retention policies in the order of their prefixes."""
+        return sorted(self._tables.policies.values())
 
     def lease(self, key: int) -> LeaseRow | None:
         """Return the newest lease of a session; None if it never had one."""
@@ -323,6 +329,16 @@ class MemoryLogWriter(MemoryLogReader):
         self._set(self._tables.sessions, key, SessionRow(key, sid, created_at))
         self._set(self._tables.keys, sid, key)
         return key
+
+    def put_retention_policy(self, policy: PolicyRow) -> None:
+        """Store a policy in place of another one of its prefix."""
+        self._set(self._tables.policies, policy.prefix, policy)
+
+    def delete_retention_policy(self, prefix: str) -> bool:
+        """Delete a policy; return False if there is none."""
+        exists = prefix in self._tables.policies
+        self._set(self._tables.policies, prefix, None)
+        return exists
 
     def put_lease(self, lease: LeaseRow) -> None:
         """Store a lease in place of the earlier one of its session."""

@@ -121,6 +121,7 @@ PUBLICATION = Description(
             erase=True,
         ),
         PublicationTable("leases", ("session_key",), watch=("insert", "update of epoch, holder")),
+        PublicationTable("retention_policies", ("prefix",), watch=("insert", "update", "delete")),
     ),
     newest=_LOG.last_position,
     unsettled=(_SQL.forget_purged,),

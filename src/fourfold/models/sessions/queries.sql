@@ -342,6 +342,15 @@ SELECT id FROM event_text_docsize WHERE id >= ?1 AND id <= ?2 ORDER BY id
 -- name: verify_text_words
 SELECT EXISTS (SELECT 1 FROM event_text WHERE event_text MATCH ?1 AND rowid = ?2)
 
+-- name: retention_policies
+SELECT prefix, max_age_s, keep_latest, updated_at FROM retention_policies ORDER BY prefix
+
+-- name: put_retention_policy
+INSERT OR REPLACE INTO retention_policies (prefix, max_age_s, keep_latest, updated_at) VALUES (?, ?, ?, ?)
+
+-- name: delete_retention_policy
+DELETE FROM retention_policies WHERE prefix = ?
+
 -- name: lease
 SELECT session_key, epoch, holder, until_ms, resumed FROM leases WHERE session_key = ?
 

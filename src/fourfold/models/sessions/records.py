@@ -295,6 +295,15 @@ class GcReport(msgspec.Struct, frozen=True):
     bytes: int
 
 
+class StoredRetention(msgspec.Struct, frozen=True):
+    """A stored retention policy: `Sessions.apply_retention` with these limits, again and again."""
+
+    prefix: str
+    max_age_s: float | None = None
+    keep_latest: int | None = None
+    updated_at: str = ""
+
+
 class RetentionReport(msgspec.Struct, frozen=True):
     """Sessions that a retention deleted, or would delete, and old ones that it kept."""
 

@@ -52,6 +52,12 @@ class RetentionPolicy(NamedTuple):
     keep_latest: int
     now: str
     now_ms: int
+    others: tuple[str, ...] = ()
+    """Longer prefixes with policies of their own; their sessions are kept."""
+
+    def covers(self, sid: str) -> bool:
+        """Return True if the policy decides about a session."""
+        return sid.startswith(self.prefix) and not sid.startswith(self.others)
 
 
 Place: TypeAlias = tuple[str, int]
@@ -115,7 +121,7 @@ def newest_sessions(reading: LogReader, policy: RetentionPolicy) -> frozenset[st
         rows = reading.updated_sessions(page)
         for second, row in rows:
             place = (second, row.key)
-            if row.id.startswith(policy.prefix) and not _is_name(reading, row):
+            if policy.covers(row.id) and not _is_name(reading, row):
                 newest.add(row.id)
                 if len(newest) == policy.keep_latest:
                     break
@@ -136,7 +142,7 @@ def read_candidates(
     candidates = [
         row
         for _, row in rows
-        if row.id.startswith(policy.prefix) and not _is_name(reading, row)
+        if policy.covers(row.id) and not _is_name(reading, row)
         if _updated(reading, row) < policy.before
     ]
     more = len(rows) == limit
@@ -155,7 +161,7 @@ def find_group(
     while waiting:
         row = waiting.popleft()
         if (
-            not row.id.startswith(policy.prefix)
+            not policy.covers(row.id)
             or row.id in newest
             or _updated(reading, row) >= policy.before
             or _is_leased(reading, row, policy.now_ms)

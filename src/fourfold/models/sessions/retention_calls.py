@@ -5,11 +5,11 @@ from __future__ import annotations
 from functools import partial
 from typing import Final
 
-from fourfold.errors import ReadOnly
+from fourfold.errors import NotFound, ReadOnly
 from fourfold.models.sessions.feed import Broadcast
-from fourfold.models.sessions.log import Log, LogWriter
+from fourfold.models.sessions.log import Log, LogWriter, PolicyRow
 from fourfold.models.sessions.reader import Slots
-from fourfold.models.sessions.records import RetentionReport
+from fourfold.models.sessions.records import RetentionReport, StoredRetention
 from fourfold.models.sessions.request import check_count
 from fourfold.models.sessions.request_builder import RequestBuilder
 from fourfold.models.sessions.retention import (
@@ -67,6 +67,74 @@ class RetentionCalls:
         left = None if limit is None else check_count(limit, "limit", least=1)
         if not dry_run and not self.log.writable:
             raise ReadOnly(f"{self.log!r} is open for reading only")
+        return self._apply(policy, place, left, dry_run=dry_run)
+
+    def set_retention(
+        self, prefix: str, *, max_age_s: float | None = None, keep_latest: int | None = None
+    ) -> StoredRetention:
+        """Store a retention policy for the sessions under a prefix, in place of an earlier one.
+
+            sessions.set_retention("chat/", max_age_s=30 * 86_400, keep_latest=100)
+
+        A server applies stored policies every ten minutes, and `gc` applies them first. Of several
+        policies, that with the longest prefix of a session's id decides; for one session the prefix
+        is its id.
+
+        Args:
+            prefix: Sessions whose ids begin with it; the empty text means all.
+            max_age_s: Keep sessions with an event in these last seconds.
+            keep_latest: Keep so many sessions with the newest events.
+        """
+        policy = check_policy(self._preparing, prefix, max_age_s, keep_latest)
+        age = None if max_age_s is None else float(max_age_s)
+        row = PolicyRow(prefix, age, keep_latest, policy.now)
+        self.log.transact(lambda txn: txn.put_retention_policy(row))
+        return StoredRetention(*row)
+
+    def list_retentions(self) -> list[StoredRetention]:
+        """Return the stored retention policies in the order of their prefixes."""
+        with self.log.read() as reading:
+            return [StoredRetention(*row) for row in reading.retention_policies()]
+
+    def delete_retention(self, prefix: str) -> None:
+        """Delete the stored retention policy of a prefix; sessions are no longer deleted by it.
+
+        Raises:
+            NotFound: There is no policy of this prefix.
+        """
+        if not self.log.transact(lambda txn: txn.delete_retention_policy(prefix)):
+            raise NotFound(
+                f"no retention policy has the prefix {prefix!r:.200}",
+                hint="List the policies with `sessions.list_retentions()`.",
+            )
+
+    def apply_stored_retentions(self, *, dry_run: bool = False) -> dict[str, RetentionReport]:
+        """Apply all stored retention policies; return the report of each, by prefix.
+
+        Args:
+            dry_run: Report what would be deleted, and delete nothing.
+        """
+        if not dry_run and not self.log.writable:
+            raise ReadOnly(f"{self.log!r} is open for reading only")
+        stored = self.list_retentions()
+        reports = {}
+        for policy in stored:
+            longer = tuple(
+                other.prefix
+                for other in stored
+                if other.prefix != policy.prefix and other.prefix.startswith(policy.prefix)
+            )
+            checked = check_policy(
+                self._preparing, policy.prefix, policy.max_age_s, policy.keep_latest
+            )
+            reports[policy.prefix] = self._apply(
+                checked._replace(others=longer), None, None, dry_run=dry_run
+            )
+        return reports
+
+    def _apply(
+        self, policy: RetentionPolicy, place: Place | None, left: int | None, *, dry_run: bool
+    ) -> RetentionReport:
         report = RetentionReport(0, 0, [])
         while left is None or left > 0:
             size = SESSION_RETENTION_PAGE if left is None else min(left, SESSION_RETENTION_PAGE)

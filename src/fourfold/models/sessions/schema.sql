@@ -173,3 +173,11 @@ CREATE TABLE event_text_state (
 ) STRICT;
 
 INSERT INTO event_text_state (id, until) VALUES (1, 0);
+
+-- How long the sessions under a prefix are kept. Of several policies, that with the longest prefix of an id decides.
+CREATE TABLE retention_policies (
+  prefix TEXT NOT NULL PRIMARY KEY,
+  max_age_s REAL,
+  keep_latest INTEGER,
+  updated_at TEXT NOT NULL
+) STRICT;

@@ -510,10 +510,12 @@ class Sessions(HandleMapping[str, Session], LeaseCalls, RetentionCalls, SearchCa
     def gc(self, grace_s: float = limits.SESSION_GRACE_S) -> GcReport:
         """Remove unreferenced payloads and deleted sessions older than the grace period.
 
-        With a grace period of 0, no other thread may store a payload at the same time.
+        Stored retention policies are applied first. With a grace period of 0, no other thread may
+        store a payload at the same time.
         """
         if not self.log.writable:
             raise ReadOnly(f"{self.log!r} is open for reading only")
+        self.apply_stored_retentions()
         report = payloads.collect(self.log, self.files, self._preparing.cutoff(grace_s))
         self.index_texts()
         return report

@@ -18,6 +18,7 @@ from fourfold.models.sessions.log import (
     LineageEdgeRow,
     LogWriter,
     PayloadRow,
+    PolicyRow,
     SessionRow,
     SessionSummary,
     TextHitsQuery,
@@ -126,6 +127,10 @@ class SqliteLogReader:
     def position(self) -> int:
         """Return the newest position of the log of all sessions."""
         return int(self._snapshot.value(SQL.last_position))
+
+    def retention_policies(self) -> list[PolicyRow]:
+        """Return the stored retention policies in the order of their prefixes."""
+        return [PolicyRow(*row) for row in self._snapshot.all(SQL.retention_policies, ())]
 
     def lease(self, key: int) -> LeaseRow | None:
         """Return the newest lease of a session; None if it never had one."""
@@ -266,6 +271,15 @@ class SqliteLogWriter(SqliteLogReader):
         self._txn.execute(SQL.insert_session, (key, sid, created_at, seal))
         self.index_session(key)
         return key
+
+    def put_retention_policy(self, policy: PolicyRow) -> None:
+        """Store a policy in place of another one of its prefix."""
+        self._txn.execute(SQL.put_retention_policy, policy)
+
+    def delete_retention_policy(self, prefix: str) -> bool:
+        """Delete a policy; return False if there is none."""
+        self._txn.execute(SQL.delete_retention_policy, (prefix,))
+        return self._txn.changes > 0
 
     def put_lease(self, lease: LeaseRow) -> None:
         """Store a lease in place of the earlier one of its session."""
