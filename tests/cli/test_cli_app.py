@@ -231,6 +231,32 @@ def test_walks_print_tables_json_and_graphviz(linked):
     assert '  2 -> 3 [label="cites \\"a\\""];\n' in dot
 
 
+def test_an_upgrade_is_tried_and_then_run(notes, tmp_path):
+    folder = tmp_path / "steps"
+    call = "upgrade", "here", "notes", folder
+    assert notes(*call).code == 3
+    folder.mkdir()
+    step = folder / "0002_by_text.sql"
+    step.write_text("CREATE INDEX {app}_attr_text ON {app}_attr (value_text);")
+    rule = {"kind": "attr", "type_key": "body", "rule": {"value": "text"}}
+    (folder / "rules.json").write_text(json.dumps([rule]))
+    shown = ["notes would be at version 2", "step 2 by_text", "1 rule"]
+    assert notes(*call, "--dry-run").out.splitlines() == shown
+    assert document(notes("list", "here", "--json"))["apps"][1]["version"] == 1
+    assert document(notes("describe", "here", "notes", "--json"))["types"][1]["rule"] is None
+    assert notes(*call).out.splitlines() == ["notes is at version 2", *shown[1:]]
+    assert document(notes("describe", "here", "notes", "--json"))["types"][1]["rule"]
+    again = document(notes(*call, "--json"))
+    assert (again["app"]["version"], again["steps"]) == (2, [])
+    step.write_text("CREATE INDEX {app}_other ON {app}_attr (value_text);")
+    assert "not the one that ran" in notes(*call, "--dry-run").err
+    (folder / "x.sql").write_text("")
+    assert "NNNN_name.sql" in notes(*call).err
+    (folder / "x.sql").unlink()
+    (folder / "rules.json").write_text("{}")
+    assert "not a list of rules" in notes(*call).err
+
+
 def test_a_batch_is_written_once_by_its_name(notes):
     call = "insert", "here", "notes", NOTE, "--trace", "a", "--once"
     first = notes(*call)

@@ -25,6 +25,19 @@ def two_apps(graphs):
     return types
 
 
+def test_a_dry_run_leaves_nothing(graphs, two_apps):
+    steps = [Migration(2, "index", ALLOWED["index"])]
+    rules = [("attr", "note attr", {"most": 1})]
+    before = schema(graphs), content(graphs)
+    app = graphs.upgrade_app(APP, steps, rules=rules, dry_run=True)
+    assert app.version == 2
+    assert (schema(graphs), content(graphs)) == before
+    assert graphs.app(APP).version == 1
+    with pytest.raises(MigrationFailed):
+        graphs.upgrade_app(APP, [Migration(2, "bad", "DROP TABLE {app}_attr")], dry_run=True)
+    assert graphs.upgrade_app(APP, steps, rules=rules).version == 2
+
+
 def schema(graphs):
     with graphs.database.read() as snapshot:
         return snapshot.all("SELECT type, name, sql FROM sqlite_schema ORDER BY type, name")

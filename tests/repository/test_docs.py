@@ -133,6 +133,7 @@ CALLS = {
     "app types": ["my-store", "notes"],
     "app rule": ["bob", "notes", "rating", "stars", '{"value": "number"}'],
     "app describe": ["my-store", "notes"],
+    "app upgrade": ["my-store", "notes", ".", "--dry-run"],
     "app limits": ["my-store", "notes", "--rows", "1000"],
     "app stats": ["my-store"],
     "app insert": ["my-store", "notes", '{"op": "parent_create", "type_key": "note"}'],

@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import json
 from datetime import datetime
+from pathlib import Path
 from typing import Any, Final
 from uuid import uuid4
 
@@ -35,6 +36,7 @@ from fourfold.models.graphs.records import (
     Usage,
 )
 from fourfold.models.graphs.statements import table_of
+from fourfold.models.graphs.upgrades import read_upgrade
 
 kind_choice: Final = click.Choice(list(KINDS))
 app_argument: Final = click.argument("app", shell_complete=complete_apps)
@@ -202,6 +204,39 @@ def describe(out: Output, graphs: Graphs, *, app: str) -> None:
         fields=TypeDescription._fields,
         empty=f"{app} has no types yet",
     )
+
+
+@graphs_command("upgrade", writes=True)
+@app_argument
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.option("--dry-run", is_flag=True, help="Run the upgrade, and then roll it back.")
+def upgrade(out: Output, graphs: Graphs, *, app: str, folder: Path, dry_run: bool) -> None:
+    """Upgrade the tables of an app with the steps in FOLDER, or change nothing.
+
+    FOLDER has all steps of the app as NNNN_name.sql, from number 2 on; those that ran before are
+    compared. {app} in a step is the beginning of the names of the app's tables. A file rules.json
+    has rules of types as a list of {"kind", "type_key", "rule"}, which are set after the steps.
+    """
+    before = app_of(graphs, app)
+    steps, rules = read_upgrade(folder)
+    after = graphs.upgrade_app(before.app_id, steps, rules=rules, dry_run=dry_run)
+    ran = [f"{step.version} {step.name}" for step in steps if step.version > before.version]
+    if out.as_json:
+        out.document(
+            {
+                "app": after._asdict(),
+                "steps": ran,
+                "rules": len(rules),
+                "dry_run": dry_run,
+            }
+        )
+        return
+    would = "would be" if dry_run else "is"
+    out.line(f"{after.slug} {would} at version {after.version}")
+    for step in ran:
+        out.line(f"step {step}")
+    if rules:
+        out.line(counted(len(rules), "rule"))
 
 
 @graphs_command("limits", writes=True)
@@ -556,7 +591,10 @@ def _change(change: GraphChange) -> dict[str, Any]:
 
 
 SECTIONS: Final[Sections] = (
-    ("Apps", ("register", "list", "type", "types", "rule", "describe", "limits", "stats")),
+    (
+        "Apps",
+        ("register", "list", "type", "types", "rule", "describe", "upgrade", "limits", "stats"),
+    ),
     ("Write a graph", ("insert",)),
     ("Read it, now or in the past", ("query", "history", "trace", "feed")),
     ("Find by value", ("find", "top")),
@@ -595,6 +633,7 @@ for _each in (
     types,
     set_rule,
     describe,
+    upgrade,
     limits,
     stats,
     insert,

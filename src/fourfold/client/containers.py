@@ -387,12 +387,12 @@ class GraphsContainer(HandleMapping[int | str, "RemoteGraph"]):
         return len(self.list_apps())
 
     @abstractmethod
-    def apply(self, envelope: Mapping[str, Any]) -> ApplyResult:
+    def apply(self, envelope: Mapping[str, Any], *, once: bool = False) -> ApplyResult:
         """Write an envelope of operations in one transaction under one seq, or nothing."""
 
-    async def apply_async(self, envelope: Mapping[str, Any]) -> ApplyResult:
+    async def apply_async(self, envelope: Mapping[str, Any], *, once: bool = False) -> ApplyResult:
         """Write an envelope of operations like `apply`, from a coroutine."""
-        return await asyncio.to_thread(self.apply, envelope)
+        return await asyncio.to_thread(self.apply, envelope, once=once)
 
 
 class AsyncGraphContainer:
@@ -407,15 +407,27 @@ class GraphContainer(ABC):
 
     @abstractmethod
     def apply(
-        self, operations: Iterable[Mapping[str, Any]], *, owner: int, trace_id: str
+        self,
+        operations: Iterable[Mapping[str, Any]],
+        *,
+        owner: int,
+        trace_id: str,
+        once: bool = False,
     ) -> ApplyResult:
         """Write a batch of operations under one seq, or none of them."""
 
     async def apply_async(
-        self, operations: Iterable[Mapping[str, Any]], *, owner: int, trace_id: str
+        self,
+        operations: Iterable[Mapping[str, Any]],
+        *,
+        owner: int,
+        trace_id: str,
+        once: bool = False,
     ) -> ApplyResult:
         """Write a batch of operations like `apply`, from a coroutine."""
-        return await asyncio.to_thread(self.apply, operations, owner=owner, trace_id=trace_id)
+        return await asyncio.to_thread(
+            self.apply, operations, owner=owner, trace_id=trace_id, once=once
+        )
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, GraphContainer):

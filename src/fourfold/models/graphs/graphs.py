@@ -61,6 +61,18 @@ Tasks that it starts inherit them; other tasks of the same thread do not.
 """
 
 
+class _DryRun(Exception):
+    """Rolls back an upgrade that succeeded."""
+
+    def __init__(self, app: App) -> None:
+        self.app = app
+
+
+def _end_dry_run(app: App, *, dry_run: bool) -> None:
+    if dry_run:
+        raise _DryRun(app)
+
+
 @check_arguments()
 class Graphs(HandleMapping[int | str, Graph], Selections, Registers, Exchange, Maintenance):
     """The graphs of one store. Opened by `store.graphs`; iteration yields the slugs of all apps.
@@ -246,25 +258,33 @@ class Graphs(HandleMapping[int | str, Graph], Selections, Registers, Exchange, M
         steps: Sequence[Migration],
         *,
         rules: Iterable[tuple[Kind, str, Mapping[str, Any] | None]] = (),
+        dry_run: bool = False,
     ) -> App:
         """Migrate the tables of an app to the version of the last step, or change nothing.
+
+        Returns the app as it is then.
 
         Args:
             app_id: The app.
             steps: All steps of the app, from version 2 on; those that ran are compared.
             rules: Rules to set after the steps: the kind and the key of a type, and its rule or
                 None to remove it.
+            dry_run: Run everything as otherwise, and then roll it back.
         """
         self._refuse_if_unsound()
         changes = [
             ((kind, type_key), rule, self._check_existing(app_id, (kind, type_key), rule))
             for kind, type_key, rule in rules
         ]
-        with self.database.write() as txn:
-            handle = GraphTransaction(txn, self._apps, self.node, None)
-            app = self._apps.upgrade(txn, app_id, steps, handle.now)
-            for of, rule, checked in changes:
-                handle.set_rule(app_id, of, rule, checked)
+        try:
+            with self.database.write() as txn:
+                handle = GraphTransaction(txn, self._apps, self.node, None)
+                app = self._apps.upgrade(txn, app_id, steps, handle.now)
+                for of, rule, checked in changes:
+                    handle.set_rule(app_id, of, rule, checked)
+                _end_dry_run(app, dry_run=dry_run)
+        except _DryRun as done:
+            return done.app
         if changes:
             parking.apply_rules(self, app_id)
         return app

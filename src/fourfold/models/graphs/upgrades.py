@@ -7,18 +7,72 @@ are the log, and a column that is added to them cannot be written yet.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, Final, NamedTuple
 
-from fourfold.errors import FourfoldError, MigrationFailed
+import msgspec
+
+from fourfold.errors import FourfoldError, InvalidInput, MigrationFailed, NotFound
 from fourfold.kernel import Migration, Transaction
 from fourfold.kernel.migrations import SchemaDifference, differences
+from fourfold.models.graphs.records import Kind
 from fourfold.models.graphs.statements import NOUNS, SQL, app_statements, table_of
 
+RULES_FILE: Final = "rules.json"
+"""File with the rules of types, next to the steps."""
+_STEP: Final = re.compile(r"(\d+)_(\w+)\.sql")
 _HINT = (
     "A step may add indexes, and tables named {app}_...; the tables of the model cannot have other "
     "columns yet. Nothing was changed."
 )
+
+
+class RuleChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """An entry of `rules.json`: the rule of a type, or null to remove it."""
+
+    kind: Kind
+    type_key: str
+    rule: dict[str, Any] | None
+
+
+class UpgradeFiles(NamedTuple):
+    """The steps of an app, and the rules of its types after them."""
+
+    steps: tuple[Migration, ...]
+    rules: tuple[tuple[Kind, str, dict[str, Any] | None], ...]
+
+
+def read_upgrade(folder: Path) -> UpgradeFiles:
+    """Read the steps `NNNN_name.sql` of a folder in their order, and its `rules.json` if it exists.
+
+    Raises:
+        NotFound: There is no such folder.
+        InvalidInput: A file is not a step, or the rules are not a list of rules.
+    """
+    if not folder.is_dir():
+        raise NotFound(f"{folder}: there is no such folder")
+    steps = []
+    for path in folder.glob("*.sql"):
+        match = _STEP.fullmatch(path.name)
+        if match is None:
+            raise InvalidInput(f"{path}: the name of a step must be NNNN_name.sql")
+        steps.append(Migration(int(match[1]), match[2], path.read_text(encoding="utf-8")))
+    rules: list[RuleChange] = []
+    file = folder / RULES_FILE
+    if file.is_file():
+        try:
+            rules = msgspec.json.decode(file.read_bytes(), type=list[RuleChange])
+        except msgspec.MsgspecError as error:
+            raise InvalidInput(
+                f"{file}: not a list of rules: {error}",
+                hint='An entry is {"kind": "edge", "type_key": "knows", "rule": {"most": 1}}.',
+            ) from None
+    return UpgradeFiles(
+        tuple(sorted(steps, key=lambda step: step.version)),
+        tuple((change.kind, change.type_key, change.rule) for change in rules),
+    )
 
 
 def run(txn: Transaction, app_id: int, steps: Sequence[Migration], now: str) -> None:
