@@ -33,6 +33,7 @@ from fourfold.pipeline.options import read_options
 from fourfold.store.restoration import rebuild
 
 SPACES = 10_000
+_OPENED = 1_000
 PLANNING_MS = 100
 RESTORED_ROWS_S = 200_000
 SELECT_S, COUNT_S = 4, 5
@@ -54,9 +55,12 @@ def published_spaces(count: int) -> Path:
     if (root / "complete").exists():
         return root
     shutil.rmtree(root, ignore_errors=True)
-    with fourfold.open(root, settings={"documents.page_size": 4096}) as opened:
-        for number in range(count):
-            opened.space(f"did:web:shop{number:05}.example").set("order", {"total": number})
+    for first in range(0, count, _OPENED):
+        # Each space that is open has files of its own.
+        with fourfold.open(root, settings={"documents.page_size": 4096}) as opened:
+            for number in range(first, min(first + _OPENED, count)):
+                opened.space(f"did:web:shop{number:05}.example").set("order", {"total": number})
+    with fourfold.open(root) as opened:
         opened.publish().raise_if_failed()
     (root / "complete").touch()
     return root
