@@ -16,7 +16,7 @@ WORKERS ?= 3
 # Suites start thousands of Python processes: each would compile all of its modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-spark test-crash test-slow test-all test-spark-4.2 check format generate docs fuzz bench bench-documents bench-graphs bench-sessions bench-pipeline bench-streams bench-isolation bench-face bench-large bench-ask requirements clean install
+.PHONY: demo test test-spark test-crash test-slow test-all test-spark-4.2 check format generate docs fuzz bench bench-documents bench-graphs bench-sessions bench-pipeline bench-streams bench-isolation bench-face bench-large bench-ask bench-compare requirements clean install
 
 install: $(READY)
 
@@ -123,6 +123,9 @@ bench-face: $(READY)
 
 bench-ask: $(READY)
 	$(BIN)/python -m bench.ask
+
+bench-compare: $(READY)
+	$(BIN)/python -m bench.compare
 
 bench-pipeline: $(READY)
 	$(BIN)/python -m bench.pipeline

@@ -152,7 +152,7 @@ def test_deleted_stream_is_trimmed_after_the_transaction(opened, streams):
         assert snapshot.value("SELECT count(*) FROM wal_log") == 0
 
 
-@pytest.mark.parametrize("call", ["sweep", "trim_deleted"])
+@pytest.mark.parametrize("call", ["sweep", "gc", "trim_deleted"])
 def test_sweep_in_a_transaction_is_refused(opened, streams, clock_moved, call):
     """A rollback would lose the buffered uses that a sweep writes."""
 
@@ -263,6 +263,7 @@ STREAMS_CALLS = {
     "search": lambda s: s.open("log").search(""),
     "state": lambda s: s.state("log"),
     "sweep": lambda s: s.sweep(),
+    "gc": lambda s: s.gc(),
     "totals": lambda s: s.totals(),
     "touch": lambda s: s.touch(s.info("log")),
     "trim_deleted": lambda s: s.trim_deleted(),
@@ -306,6 +307,7 @@ REFUSED = {
     "configure_async",
     "create_with_options_async",
     "delete_async",
+    "gc",
     "sweep",
     "trim_deleted",
     "Stream.append_async",
