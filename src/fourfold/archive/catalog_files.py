@@ -301,7 +301,7 @@ def _split(
 
 
 def _chain(first: Iterable[Any], second: list[Any]) -> Iterator[Any]:
-    """Yield tables, the second ones as one table in the order of versions."""
+    """Yield the first tables, then the second ones joined and sorted by version."""
     pa, _ = arrow()
     yield from first
     yield pa.concat_tables(second).sort_by("version")

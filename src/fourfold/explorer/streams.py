@@ -281,7 +281,7 @@ class TailFeed:
         return _event("gap", {"lost": max(0, lost)}, first), first
 
     def _problem(self, error: FourfoldError) -> bytes:
-        """Return the event for an error; after one that passes, the browser connects again."""
+        """Return the event for an error; the browser reconnects after a transient one."""
         if isinstance(error, NotFound):
             return _event("end", {"message": "The stream was deleted."})
         message = redact_paths(error).message

@@ -502,7 +502,7 @@ class AggregateValuesQuery(Struct, kw_only=True, frozen=True, forbid_unknown_fie
 
 
 class AggregateInfo(Struct, kw_only=True, frozen=True):
-    """Aggregates of the values of a type; those of numbers are null if there are none."""
+    """Aggregates of the values of a type; those of numbers are null if no value is a number."""
 
     app: str
     seq: Integer

@@ -298,7 +298,7 @@ def _count(view: HistoryReader, point: BranchPoint, other: BranchPoint) -> int:
 
 
 class _Identity(NamedTuple):
-    """The name of a request about a branch, which its caller may repeat."""
+    """Idempotency key of a request about a branch, with the digest of the request."""
 
     session: str
     local_seq: int

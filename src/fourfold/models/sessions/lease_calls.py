@@ -74,7 +74,7 @@ class LeaseCalls:
     async def renew_async(
         self, sid: str, epoch: int, ttl_s: float = limits.SESSION_LEASE_S
     ) -> Claim:
-        """Let a lease last longer like `renew`, from a coroutine."""
+        """Extend a lease like `renew`, from a coroutine."""
         return await self.log.transact_async(self._about(sid, epoch, check_ttl(ttl_s)).extend)
 
     def release(self, sid: str, epoch: int) -> None:
