@@ -68,10 +68,10 @@ def extract(commit: str) -> Path:
     return folder / "src"
 
 
-def measure(workload: str, source: Path) -> Figures:
-    """Return the figures of one run of one version."""
+def measure(workload: str, source: Path, place: Path) -> Figures:
+    """Return the figures of one run of one version, on a new store in `place`."""
     path = f"{source}{os.pathsep}{ROOT}"
-    with TemporaryDirectory(dir=BUILD) as scratch:
+    with TemporaryDirectory(dir=place) as scratch:
         folder = Path(scratch) / "store"
         if workload == "streams A B C":
             return measure_server(folder, path)
@@ -107,14 +107,14 @@ def measure_server(folder: Path, path: str) -> Figures:
     }
 
 
-def compare(base: str, chosen: list[str], rounds: int) -> Iterator[list[Line]]:
+def compare(base: str, chosen: list[str], rounds: int, place: Path) -> Iterator[list[Line]]:
     """Run the workloads with both versions, in turns; yield all lines after each round."""
     sources = {"before": extract(base), "after": ROOT / "src"}
     lines: dict[tuple[str, str], Line] = {}
     for number in range(rounds):
         for workload in chosen:
             for version in random.sample(list(sources), len(sources)):
-                for name, value in measure(workload, sources[version]).items():
+                for name, value in measure(workload, sources[version], place).items():
                     empty = Line(workload, name, UNITS.get(name, "us"), [], [])
                     line = lines.setdefault((workload, name), empty)
                     getattr(line, version).append(round(value, 3))
@@ -146,9 +146,16 @@ def markdown(result: Result, source: str) -> str:
 @click.command()
 @click.option("--base", default="00ea4eb", show_default=True, help="The earlier commit.")
 @click.option("--rounds", default=3, show_default=True)
+@click.option(
+    "--folder",
+    type=click.Path(path_type=Path, exists=True),
+    default=Path("/dev/shm") if Path("/dev/shm").exists() else BUILD,
+    show_default=True,
+    help="Where the stores are. In memory the time of a sync does not blur the figures.",
+)
 @click.option("--only", default="", help="Workloads, as in `streams,documents D`.")
 @click.option("--docs", is_flag=True, help="Put the newest result into docs/performance.md.")
-def main(base: str, rounds: int, only: str, docs: bool) -> None:
+def main(base: str, rounds: int, folder: Path, only: str, docs: bool) -> None:
     """Compare this version with an earlier one."""
     if docs:
         path = newest_result("compare")
@@ -161,9 +168,9 @@ def main(base: str, rounds: int, only: str, docs: bool) -> None:
     load.require_wrk()
     with alone():
         BUILD.mkdir(exist_ok=True)
-        facts = machine.describe(BUILD)
+        facts = machine.describe(folder)
         path = RESULTS / f"compare-{datetime.now(UTC):%Y-%m-%d}.json"
-        for lines in compare(base, chosen, rounds):
+        for lines in compare(base, chosen, rounds, folder):
             now = datetime.now(UTC).isoformat(timespec="seconds")
             result = Result(now, base, facts, lines)
             if not parts:
