@@ -13,6 +13,7 @@ from fourfold.errors import HistoryTruncated, InvalidInput
 from fourfold.pipeline import sql, views
 from fourfold.pipeline.streams import segment_tables
 from fourfold.store.restoration import rebuild
+from fourfold.store.store import remember
 from support.s3_server import serve_s3
 
 pytestmark = pytest.mark.spark
@@ -245,12 +246,13 @@ def test_archive_without_points_has_the_streams_of_its_manifests(read, tmp_path)
 
 def test_restored_store_has_the_published_records(read, store, tmp_path):
     frame = read(store, "records", model="streams").where("position is null")
-    with fourfold.open(
-        tmp_path / "restored", settings={"objects.url": str(store / "objects")}
-    ) as opened:
+    root = tmp_path / "restored"
+    fourfold.open(root).close()
+    remember(root, str(store / "objects"))
+    with fourfold.open(root) as opened:
         assert not rebuild(opened).failures
-    restored = read(tmp_path / "restored", "records", model="streams")
-    assert collected(restored) == own(tmp_path / "restored")
+    restored = read(root, "records", model="streams")
+    assert collected(restored) == own(root)
     # Two queries on one DataFrame do not change each other.
     few = restored.where("offset < 2").count()
     assert 0 < few < restored.count() == frame.count()
