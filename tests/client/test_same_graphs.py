@@ -333,6 +333,36 @@ def test_rules_of_types_are_set_described_and_enforced(notes):
     notes.insert("attr", [{**row, "value_text": "a"}])
 
 
+def test_a_follower_of_a_pattern_gets_only_what_concerns_it(notes):
+    kind, other = notes.register_type("parent", "note"), notes.register_type("edge", "likes")
+    knows, age = notes.register_type("edge", "knows"), notes.register_type("attr", "age")
+    note = notes.register_type("attr", "text")
+    hide = notes.register_type("rating", "suppress")
+    a, b = notes.insert("parent", [{"type_id": kind, "owner_identity": 1}] * 2)
+    pattern = Pattern().node("a", where={"age": {"$gt": 1}}).edge("a", "b", "knows")
+    feed = notes.follow(after=notes.position(), timeout=30, pattern=pattern)
+    row = {"owner_identity": 1, "src_parent_id": a, "dst_parent_id": b}
+    value = {"owner_identity": 1, "parent_id": a, "value_number": 2.0}
+    notes.insert("edge", [{**row, "type_id": other}])
+    notes.insert("attr", [{**value, "type_id": note}])
+    notes.insert("parent", [{"type_id": kind, "owner_identity": 1}])
+    wanted = [
+        ("edge", notes.insert("edge", [{**row, "type_id": knows}])[0]),
+        ("attr", notes.insert("attr", [{**value, "type_id": age}])[0]),
+    ]
+    rating = {"type_id": hide, "owner_identity": 1, "target_parent_id": b, "value_number": 1.0}
+    wanted.append(("rating", notes.insert("rating", [rating])[0]))
+    changes = []
+    while len(changes) < len(wanted):
+        changes += next(feed)
+    assert [(change.kind, change.row.object_id) for change in changes] == wanted
+    feed.close()
+    with pytest.raises(errors.InvalidInput):
+        next(notes.follow(after=0, timeout=1, pattern={}))
+    with pytest.raises(errors.NotFound):
+        next(notes.follow(after=0, timeout=1, pattern=Pattern().edge("a", "b", "none")))
+
+
 def test_patterns_are_matched_page_by_page(notes):
     kind, knows = notes.register_type("parent", "note"), notes.register_type("edge", "knows")
     age = notes.register_type("attr", "age")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from itertools import product
+from itertools import pairwise, product
 
 import pytest
 from graph_nodes import APP, open_graphs, with_notes
@@ -247,6 +247,33 @@ def test_matches_equal_a_naive_model_at_every_seq(tmp_path_factory, changes, que
                 for step, path in zip(pattern.steps, row.paths, strict=True):
                     ends = row.objects[step.source], row.objects[step.target]
                     assert (path.objects[0], path.objects[-1]) == ends
+    finally:
+        world.graphs.database.close()
+
+
+@settings(max_examples=examples(100), deadline=None)
+@given(changes=changes, pattern=patterns())
+def test_a_pattern_changes_only_with_what_concerns_it(tmp_path_factory, changes, pattern):
+    if not connected(pattern):
+        return
+    world = World(tmp_path_factory.mktemp("patterns") / "backend.db")
+    try:
+        world.run(changes)
+        seqs = sorted(world.past)
+        concerned = {
+            change.global_seq
+            for page in world.app.follow(after=seqs[0], timeout=0, pattern=pattern)
+            for change in page
+        }
+        for before, after in pairwise(seqs):
+            matched = [
+                [
+                    (sorted(objects.items()), way)
+                    for objects, way in world.matches(pattern, seq, suppressed=False)
+                ]
+                for seq in (before, after)
+            ]
+            assert after in concerned or matched[0] == matched[1]
     finally:
         world.graphs.database.close()
 

@@ -18,6 +18,7 @@ from fourfold.client.responses import Response
 from fourfold.errors import BadAnswer, InvalidInput, Refused, SequenceRegression
 from fourfold.models.graphs import envelopes, validation
 from fourfold.models.graphs.feed import FeedFilter
+from fourfold.models.graphs.pattern import Pattern
 from fourfold.models.graphs.records import (
     Aggregate,
     App,
@@ -269,11 +270,19 @@ class GraphCalls:
         return Call("GET", self._app(slug, "/objects"), f"list objects of {slug!r}", {}, params)
 
     def feed(
-        self, slug: str | None, query: FeedFilter, after: int, until: int | None = None
+        self,
+        slug: str | None,
+        query: FeedFilter,
+        after: int,
+        until: int | None = None,
+        *,
+        pattern: Pattern | None = None,
     ) -> Call:
         """Build the request for the changes of one app, or of all of them."""
         kind = next(iter(query.kinds)) if query.kinds and len(query.kinds) == 1 else None
         params = stringify(("kind", kind), ("after", after), ("until", until))
+        if pattern is not None:
+            params["pattern"] = msgspec.json.encode(pattern).decode()
         url = f"{self._root}/graph/feed" if slug is None else self._app(slug, "/feed")
         operation = "follow the graphs" if slug is None else f"follow the app {slug!r}"
         return Call("GET", url, operation, _EVENTS, params, live=True)
@@ -486,7 +495,7 @@ class ChangesDecoder:
         return changes or None
 
     def _select(self, event: wire.ChangesEvent) -> Iterable[GraphChange]:
-        apps, kinds, mask = self._query
+        apps, kinds, mask, _ = self._query
         for change in event.changes:
             kind = _ROWS[type(change.object)][0]
             row = to_row(change.object)

@@ -19,11 +19,13 @@ from functools import partial
 from itertools import groupby, islice
 from typing import Final, NamedTuple, TypeVar
 
+import msgspec
 from msgspec import UNSET, UnsetType
 
 from fourfold import limits
 from fourfold.errors import Busy, InvalidInput, NotFound
 from fourfold.models.graphs import FeedFilter, Graphs, Kind, feed
+from fourfold.models.graphs.match import pattern_filter
 from fourfold.server.event_stream import (
     END,
     GAP,
@@ -41,6 +43,7 @@ from fourfold.server.workers import Workers
 from fourfold.wire.graphs import (
     AppFeedQuery,
     ChangesEvent,
+    ChangesQuery,
     FeedEndEvent,
     FeedGapEvent,
     GraphChange,
@@ -74,6 +77,8 @@ class _Selection(NamedTuple):
     app: str | None
     prefix: str
     kind: Kind | None
+    types: frozenset[tuple[Kind, int]] | None = None
+    """Types of the rows that concern a pattern."""
 
     def matches(self, app: str) -> bool:
         return app.startswith(self.prefix) if self.app is None else app == self.app
@@ -125,13 +130,12 @@ class GraphFeedRoutes:
     async def app_feed(self, request: Request, app: str, query: AppFeedQuery) -> Response:
         """Return a feed of the changes of one app."""
         graphs = await self._graphs.get()
-        await self._workers.run(graphs.app, app)
-        return await self._respond(
-            request, graphs, _Selection(app, "", _or_none(query.kind)), query
-        )
+        types = await self._workers.run(_types_of, graphs, app, query.pattern)
+        selection = _Selection(app, "", _or_none(query.kind), types)
+        return await self._respond(request, graphs, selection, query)
 
     async def _respond(
-        self, request: Request, graphs: Graphs, selection: _Selection, query: AppFeedQuery
+        self, request: Request, graphs: Graphs, selection: _Selection, query: ChangesQuery
     ) -> Response:
         newest = await self._workers.run(graphs.position)
         position = _parse_position(last_event_id(request, query.after), newest)
@@ -248,6 +252,19 @@ class _ChangeFeed:
         return read.position <= start.after
 
 
+def _types_of(graphs: Graphs, slug: str, pattern: str) -> frozenset[tuple[Kind, int]] | None:
+    """Return the types of the rows that concern a pattern, or None without one."""
+    app_id = graphs.app(slug).app_id
+    if not pattern:
+        return None
+    try:
+        value = msgspec.json.decode(pattern)
+    except msgspec.DecodeError as error:
+        raise InvalidInput(f"pattern must be JSON: {error}") from None
+    with graphs.snapshot() as reader:
+        return pattern_filter(reader, app_id, value).types
+
+
 def _read_changes(graphs: Graphs, selection: _Selection, after: int) -> _Read:
     with graphs.database.paced() as end_step:
         # One state for both: the position passes no row of an app that is registered meanwhile.
@@ -256,6 +273,7 @@ def _read_changes(graphs: Graphs, selection: _Selection, after: int) -> _Read:
             apps = [number for number, slug in slugs.items() if selection.matches(slug)]
             kinds = None if selection.kind is None else [selection.kind]
             query = FeedFilter.of(None if len(apps) == len(slugs) else apps, kinds, None)
+            query = query._replace(types=selection.types)
             newest, limit = reader.newest_seq(), limits.FEED_PAGE_ROWS
             page = feed.page(reader, query, after, newest, limit, end_step=end_step)
         changes = []

@@ -675,8 +675,8 @@ class ApplyInfo(Struct, kw_only=True, frozen=True):
 # The feed
 
 
-class AppFeedQuery(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
-    """Parameters of the feed of one app."""
+class ChangesQuery(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
+    """Parameters of a feed of changes."""
 
     kind: Annotated[Kind | UnsetType, Meta(description="Only objects of this kind.")] = UNSET
     after: Annotated[
@@ -687,7 +687,19 @@ class AppFeedQuery(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True
     ] = UNSET
 
 
-class StoreFeedQuery(AppFeedQuery, kw_only=True, frozen=True, forbid_unknown_fields=True):
+class AppFeedQuery(ChangesQuery, kw_only=True, frozen=True, forbid_unknown_fields=True):
+    """Parameters of the feed of one app."""
+
+    pattern: Annotated[
+        str,
+        Meta(
+            max_length=8192,
+            description="A pattern as JSON: only objects that may change what matches it.",
+        ),
+    ] = ""
+
+
+class StoreFeedQuery(ChangesQuery, kw_only=True, frozen=True, forbid_unknown_fields=True):
     """Parameters of the feed of several apps."""
 
     prefix: Annotated[str, Meta(description="Only apps whose names have this prefix.")] = ""

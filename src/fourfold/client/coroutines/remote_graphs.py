@@ -212,11 +212,15 @@ class AsyncRemoteGraphs(AsyncGraphsContainer):
         after: int,
         limit: int,
         timeout: float | None,
+        *,
+        pattern: Pattern | None = None,
     ) -> AsyncRemoteChanges:
         """Follow the changes of one app, or of all of them."""
         deadline_of(timeout)
         validation.check_integer(limit, "limit", least=1)
-        call = self.calls.feed(slug, query, validation.check_integer(after, "after"))
+        call = self.calls.feed(
+            slug, query, validation.check_integer(after, "after"), pattern=pattern
+        )
         reader = EventReader(call, ChangesDecoder(query).decode)
         return AsyncRemoteChanges(self.connection.settings, reader, timeout)
 
@@ -776,6 +780,7 @@ class AsyncRemoteGraph(AsyncGraphContainer):
         after: int = 0,
         limit: int = limits.FEED_PAGE_ROWS,
         timeout: float | None = None,
+        pattern: Pattern | Mapping[str, Any] | None = None,
     ) -> AsyncRemoteChanges:
         """Iterate over pages of changes after a seq and wait for more.
 
@@ -785,9 +790,12 @@ class AsyncRemoteGraph(AsyncGraphContainer):
             after: Begin after this seq.
             limit: Ignored: a page has the rows of one transaction.
             timeout: End after this many seconds without a change.
+            pattern: Only rows of the types of its edges and conditions, and suppressions: nothing
+                else changes what `match` returns for it.
         """
         query = FeedFilter.of([self.app_id], None, None)
-        return self.graphs.follow_app(self.slug, query, after, limit, timeout)
+        checked = None if pattern is None else Pattern.parse(pattern)
+        return self.graphs.follow_app(self.slug, query, after, limit, timeout, pattern=checked)
 
     async def position(self) -> int:
         """Return the newest seq of the store; all apps share the sequence."""

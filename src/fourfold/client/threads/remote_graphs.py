@@ -213,11 +213,15 @@ class RemoteGraphs(GraphsContainer):
         after: int,
         limit: int,
         timeout: float | None,
+        *,
+        pattern: Pattern | None = None,
     ) -> RemoteChanges:
         """Follow the changes of one app, or of all of them."""
         deadline_of(timeout)
         validation.check_integer(limit, "limit", least=1)
-        call = self.calls.feed(slug, query, validation.check_integer(after, "after"))
+        call = self.calls.feed(
+            slug, query, validation.check_integer(after, "after"), pattern=pattern
+        )
         reader = EventReader(call, ChangesDecoder(query).decode)
         return RemoteChanges(self.connection.settings, reader, timeout)
 
@@ -777,6 +781,7 @@ class RemoteGraph(GraphContainer):
         after: int = 0,
         limit: int = limits.FEED_PAGE_ROWS,
         timeout: float | None = None,
+        pattern: Pattern | Mapping[str, Any] | None = None,
     ) -> RemoteChanges:
         """Iterate over pages of changes after a seq and wait for more.
 
@@ -786,9 +791,12 @@ class RemoteGraph(GraphContainer):
             after: Begin after this seq.
             limit: Ignored: a page has the rows of one transaction.
             timeout: End after this many seconds without a change.
+            pattern: Only rows of the types of its edges and conditions, and suppressions: nothing
+                else changes what `match` returns for it.
         """
         query = FeedFilter.of([self.app_id], None, None)
-        return self.graphs.follow_app(self.slug, query, after, limit, timeout)
+        checked = None if pattern is None else Pattern.parse(pattern)
+        return self.graphs.follow_app(self.slug, query, after, limit, timeout, pattern=checked)
 
     def position(self) -> int:
         """Return the newest seq of the store; all apps share the sequence."""

@@ -55,6 +55,8 @@ class FeedFilter(NamedTuple):
     apps: frozenset[int] | None = None
     kinds: frozenset[Kind] | None = None
     flag_mask: int | None = None
+    types: frozenset[tuple[Kind, int]] | None = None
+    """Kinds with ids of types, of rows that concern a pattern; 0 is any type of the kind."""
 
     @staticmethod
     def of(
@@ -67,6 +69,12 @@ class FeedFilter(NamedTuple):
             else frozenset(validation.check_integer(app, "app_id") for app in apps),
             None if kinds is None else frozenset(validation.check_kind(kind) for kind in kinds),
             None if flag_mask is None else validation.check_integer(flag_mask, "flag_mask"),
+        )
+
+    def concerns(self, change: GraphChange) -> bool:
+        """Return True if a row is of one of the types."""
+        return self.types is None or not self.types.isdisjoint(
+            ((change.kind, 0), (change.kind, change.row.type_id))
         )
 
     @property
@@ -122,6 +130,8 @@ def page(
         while True:
             window = _fitting(reader, query, (after, until), limit, numbers)
             rows = _cut(reader, query, window, limit, end_step)
+            if query.types is not None:
+                rows = rows._replace(changes=tuple(filter(query.concerns, rows.changes)))
             if rows.changes or rows.position >= until or numbers >= limits.FEED_PAGE_ROWS:
                 return rows
             after, numbers = rows.position, min(4 * numbers, limits.FEED_PAGE_ROWS)

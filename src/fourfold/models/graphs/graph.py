@@ -11,7 +11,7 @@ from fourfold.arguments import check_arguments
 from fourfold.errors import NotFound
 from fourfold.models.graphs import validation
 from fourfold.models.graphs.feed import FeedFilter, GraphFeed
-from fourfold.models.graphs.match import PatternReader
+from fourfold.models.graphs.match import PatternReader, pattern_filter
 from fourfold.models.graphs.pattern import Pattern
 from fourfold.models.graphs.reader import Query
 from fourfold.models.graphs.records import (
@@ -518,12 +518,23 @@ class Graph:
         after: int = 0,
         limit: int = limits.FEED_PAGE_ROWS,
         timeout: float | None = None,
+        pattern: Pattern | Mapping[str, Any] | None = None,
     ) -> GraphFeed:
         """Iterate over pages of changes after a seq and wait for more, with `for` or `async for`.
 
-        The iteration ends after `timeout` seconds without a change.
+        Args:
+            after: Begin after this seq.
+            limit: Maximum number of rows of a page, unless one transaction has more.
+            timeout: End after this many seconds without a change.
+            pattern: Only rows of the types of its edges and conditions, and suppressions: nothing
+                else changes what `match` returns for it.
         """
-        return self.graphs.feed(after=after, apps=[self.app_id], limit=limit, timeout=timeout)
+        if pattern is None:
+            return self.graphs.feed(after=after, apps=[self.app_id], limit=limit, timeout=timeout)
+        with self.graphs.snapshot() as reader:
+            query = pattern_filter(reader, self.app_id, pattern)
+        options: dict[str, Any] = {"durable": False, "timeout": timeout}
+        return GraphFeed(self.graphs, query, after=after, limit=limit, **options)
 
     def position(self) -> int:
         """Return the newest seq of the store; all apps share the sequence."""

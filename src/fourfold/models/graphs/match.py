@@ -21,9 +21,11 @@ from fourfold.content.filters import Filter
 from fourfold.errors import InvalidInput, LimitExceeded, NotFound
 from fourfold.kernel import Queries, load_queries
 from fourfold.models.graphs import cursors, validation
+from fourfold.models.graphs.feed import FeedFilter
 from fourfold.models.graphs.pattern import Pattern, PatternStep
 from fourfold.models.graphs.reader import Query, Reader
 from fourfold.models.graphs.records import (
+    SUPPRESS,
     At,
     Attr,
     Direction,
@@ -255,6 +257,44 @@ class PatternReader:
         }
 
 
+def pattern_filter(reader: Reader, app_id: int, pattern: Pattern | Mapping[str, Any]) -> FeedFilter:
+    """Return the filter of the rows that may change the matches of a pattern, by their types.
+
+    Raises:
+        InvalidInput: It is not a pattern.
+        NotFound: The app has no type that the pattern names.
+    """
+    reader.check_app(app_id)
+    parsed = Pattern.parse(pattern)
+    types: set[tuple[Kind, int]] = set()
+    for name in parsed.names:
+        node = parsed.nodes.get(name)
+        if not parsed.steps:
+            # With steps, a new parent matches nothing before it has an edge.
+            key = None if node is None else node.type
+            types.add(("parent", 0 if key is None else _type_id(reader, app_id, "parent", key)))
+        types |= {("attr", _type_id(reader, app_id, "attr", key)) for key in parsed.filters(name)}
+    for step in parsed.steps:
+        keys = step.types
+        ids = [0] if keys is None else [_type_id(reader, app_id, "edge", key) for key in keys]
+        types |= {("edge", type_id) for type_id in ids}
+    suppress = reader.find_type(app_id, "rating", SUPPRESS)
+    if suppress is not None:
+        types.add(("rating", suppress))
+    kinds = frozenset(kind for kind, _ in types)
+    return FeedFilter(frozenset({app_id}), kinds, None, frozenset(types))
+
+
+def _type_id(reader: Reader, app_id: int, kind: Kind, key: str) -> int:
+    type_id = reader.find_type(app_id, kind, key)
+    if type_id is None:
+        raise NotFound(
+            f"app {app_id} has no type {key!r} of {kind}",
+            hint="List the types with `fourfold app types`.",
+        )
+    return type_id
+
+
 class _Plan:
     """The order in which the objects of a pattern are joined, and the statement for it."""
 
@@ -349,13 +389,7 @@ class _Plan:
         return _JoinStep(step.source, step.target, step.direction, types, step.hops)
 
     def _type_id(self, kind: Kind, key: str) -> int:
-        type_id = self._reader.find_type(self._app_id, kind, key)
-        if type_id is None:
-            raise NotFound(
-                f"app {self._app_id} has no type {key!r} of {kind}",
-                hint="List the types with `fourfold app types`.",
-            )
-        return type_id
+        return _type_id(self._reader, self._app_id, kind, key)
 
 
 class _Statement:
