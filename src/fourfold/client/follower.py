@@ -156,6 +156,7 @@ class RemoteFollower(Follower[T]):
 
     def next(self, timeout: float | None = None) -> T | None:
         """Return the next item, or None on timeout, after `close`, or at the end of the feed."""
+        check_timeout(timeout)
         until = None if timeout is None else time.monotonic() + timeout
         pump = self._pump
         with pump.change:
@@ -168,6 +169,7 @@ class RemoteFollower(Follower[T]):
 
     async def next_async(self, timeout: float | None = None) -> T | None:  # noqa: ASYNC109
         """Return the next item like `next`; a cancelled call skips nothing."""
+        check_timeout(timeout)
         until = None if timeout is None else time.monotonic() + timeout
         pump = self._pump
         listener = Listener(asyncio.get_running_loop())
@@ -342,6 +344,7 @@ class AsyncRemoteFollower(Generic[T]):
 
     async def next(self, timeout: float | None = None) -> T | None:  # noqa: ASYNC109
         """Return the next item, or None on timeout, after `close`, or at the end of the feed."""
+        check_timeout(timeout)
         if self._first is not None:
             item, self._first = self._first, None
             return item

@@ -188,6 +188,11 @@ class SessionRoutes:
         """Append events, all or none."""
         last, epoch = _expected_event(request), _parse_epoch(request, sid)
         sessions = await self._opened.get()
+        if not body.events:
+            await sessions.append_events_async(
+                sid, [], expected_last_id=last, key=body.key, epoch=epoch
+            )
+            return Reply(AppendedEvents(events=[]), headers=_NO_STORE)
         if len(request.body) <= limits.HTTP_LOOP_BYTES and not _is_idempotent(request):
             appended = await sessions.append_events_async(
                 sid, parse_events(body.events), expected_last_id=last, key=body.key, epoch=epoch

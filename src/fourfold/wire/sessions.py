@@ -178,9 +178,7 @@ class AppendRequest(Struct, kw_only=True, frozen=True, forbid_unknown_fields=Tru
     Idempotency-Key is not stored with them, and expires after seven days.
     """
 
-    events: Annotated[
-        list[dict[str, Any]], Meta(min_length=1, max_length=limits.SESSION_BATCH_EVENTS_MAX)
-    ]
+    events: Annotated[list[dict[str, Any]], Meta(max_length=limits.SESSION_BATCH_EVENTS_MAX)]
     key: Annotated[str, Meta(min_length=1, max_length=limits.SESSION_KEY_CHARS_MAX)] | None = None
 
 

@@ -21,6 +21,7 @@ from fourfold.client.session_view import AsyncRemoteView, AsyncViewLoader
 from fourfold.client.sessions import SessionCalls
 from fourfold.content import InternedPayload, PayloadRef, encode, is_ref
 from fourfold.content.filters import parse_filter
+from fourfold.content.refs import check_kind
 from fourfold.errors import InvalidInput
 from fourfold.models.documents.feed import deadline_of
 from fourfold.models.sessions.feed import Item
@@ -423,6 +424,7 @@ class AsyncRemoteSessions(AsyncSessionsContainer):
 
     async def maybe_intern(self, value: Any, kind: str = "message") -> Any:
         """Return the value if it has at most 512 canonical bytes, else store it as a payload."""
+        check_kind(kind)
         if is_ref(value) or len(encode(value)) <= limits.PAYLOAD_INLINE_BYTES_MAX:
             return value
         return await self.intern_payload(value, kind)

@@ -22,6 +22,7 @@ from fourfold.client.threads.connection import Connection
 from fourfold.client.threads.remote_session import RemoteSession
 from fourfold.content import InternedPayload, PayloadRef, encode, is_ref
 from fourfold.content.filters import parse_filter
+from fourfold.content.refs import check_kind
 from fourfold.errors import InvalidInput
 from fourfold.models.documents.feed import deadline_of
 from fourfold.models.sessions.feed import Item
@@ -420,6 +421,7 @@ class RemoteSessions(SessionsContainer):
 
     def maybe_intern(self, value: Any, kind: str = "message") -> Any:
         """Return the value if it has at most 512 canonical bytes, else store it as a payload."""
+        check_kind(kind)
         if is_ref(value) or len(encode(value)) <= limits.PAYLOAD_INLINE_BYTES_MAX:
             return value
         return self.intern_payload(value, kind)
