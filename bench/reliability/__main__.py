@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import click
 
@@ -112,6 +114,22 @@ def run_fuzz(*, examples: int, folder: Path | None, record: bool) -> None:
     sys.exit(1 if result.failures else 0)
 
 
+def installations(results: list[dict[str, Any]], path: Path) -> str:
+    """Return what `scripts/smoke_wheel.py` measured, as Markdown."""
+    rows = [
+        (
+            str(result["extra"]),
+            str(result["packages"]),
+            f"{result['megabytes']:.0f} MB",
+            f"{result['import_ms']:.0f} ms",
+            "passed" if result["passed"] else "failed",
+        )
+        for result in results
+    ]
+    columns = ("extra", "packages", "size", "`import fourfold`", "its program")
+    return "\n\n".join([tables.markdown(columns, rows), f"From `bench/results/{path.name}`."])
+
+
 @main.command("docs")
 def docs() -> None:
     """Write the newest results into docs/reliability.md."""
@@ -123,6 +141,8 @@ def docs() -> None:
     tables.put_between_marks(DOCUMENT, "readers", figures)
     path = newest_result("fuzz")
     tables.put_between_marks(DOCUMENT, "fuzz", fuzz.table(commands.load(path, fuzz.Result), path))
+    path = newest_result("wheel")
+    tables.put_between_marks(DOCUMENT, "wheel", installations(json.loads(path.read_bytes()), path))
     path = newest_result("soak")
     result = commands.load(path, soak.Result)
     tables.put_between_marks(DOCUMENT, "soak", soak.table(result, path))

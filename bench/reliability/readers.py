@@ -79,8 +79,8 @@ def measure(folder: Path, kind: str, count: int) -> Figure:
     }
     server = Server(folder, options=("--long-poll", "600"), environment=settings)
     readers: list[socket.socket] = []
+    connection = Connection(server.port)
     try:
-        connection = Connection(server.port)
         for path in (_FOLLOWED, _BUSY):
             expect(connection.request("PUT", path))
         alone = _append_times(connection)
@@ -115,6 +115,7 @@ def measure(folder: Path, kind: str, count: int) -> Figure:
     finally:
         for reader in readers:
             reader.close()
+        connection.close()
         server.kill()
 
 

@@ -131,6 +131,7 @@ class Load:
                 self.appends[model.name] += 1
             if self._ended.wait(random.expovariate(_APPENDS_PER_S)):
                 break
+        connection.close()
 
     def _read(self, model: Model) -> None:
         """Read the newest entries once a second."""
@@ -139,6 +140,7 @@ class Load:
             entries = model.tail(connection, last)
             last = entries[-1].position if entries else last
             self.reads += 1
+        connection.close()
 
     def _query(self) -> None:
         connection = Connection(self._port)
@@ -148,6 +150,7 @@ class Load:
             self.queries += 1
             if self._ended.wait(_QUERY_S):
                 break
+        connection.close()
 
     def _follow(self, path: str) -> None:
         """Follow a feed, with a new connection every minute."""
