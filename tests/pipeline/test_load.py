@@ -235,3 +235,37 @@ def test_csv_files_that_do_not_fit_are_refused(load, root, tmp_path):
     with pytest.raises(InvalidInput, match="schema is for CSV"):
         load(lines(tmp_path / "a.ndjson", {"id": "a"}), space=A, schema="id string")
     assert seq(root) == 0
+
+
+def test_documents_of_an_archive_are_loaded_at_a_point(load, root, tmp_path):
+    with fourfold.open(tmp_path / "other") as other:
+        other.space(A).set("a", {"n": 1})
+        other.space(A).patch("a", [{"op": "add", "path": "/m", "value": 2}])
+        other.space(A).set("gone", {})
+        other.space(A).delete("gone")
+        other.space(B, history="facts").set("b", {"n": 3})
+        first = other.publish().point
+        other.space(A).set("a", {"n": 4})
+        other.publish()
+    archive = str(tmp_path / "other" / "objects")
+    for outcome in ("done", "nothing"):
+        done = load(archive=archive, at=first.id, space=A)
+        assert done.outcome == outcome
+        assert documents(root) == {"a": {"n": 1, "m": 2}}
+    with fourfold.open(root, mode="r") as store:
+        assert store.spaces() == [A]
+    load(archive=archive)
+    assert documents(root) == {"a": {"n": 4}}
+    assert documents(root, B) == {"b": {"n": 3}}
+    assert seq(root) == 2
+
+
+def test_options_of_files_are_refused_for_an_archive(load, tmp_path):
+    with pytest.raises(InvalidInput, match="--from is for files"):
+        load(tmp_path, archive="x")
+    with pytest.raises(InvalidInput, match="requires model 'documents'"):
+        load(archive="x", model="graphs")
+    with pytest.raises(InvalidInput, match="--at requires --archive"):
+        load(tmp_path, at="2026-01-01", space=A)
+    with pytest.raises(NotFound, match="folder does not exist"):
+        load(archive=str(tmp_path / "none"))

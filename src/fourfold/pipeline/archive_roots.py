@@ -58,7 +58,7 @@ def archive_cut(options: ReadOptions) -> Cut:
         if options.model == STREAMS:
             bounds += with_files([_streams_bound(state, url, options)], options)
             continue
-        version = _point(state, options, url).version
+        version = _point(state, options.archive_point, url).version
         found = _bounds(state, url, version, options)
         collected = _collected(archive) if options.model == DOCUMENTS else set()
         is_looked_up = options.model != DOCUMENTS
@@ -78,7 +78,7 @@ def _streams_bound(state: CatalogState, url: str, options: ReadOptions) -> FileB
             f"at must be a time or a restore point for streams of archives, got {options.at}"
         )
     has_points = state.newest_point is not None or options.archive_point is not None
-    version = _point(state, options, url).version if has_points else _NO_POINT
+    version = _point(state, options.archive_point, url).version if has_points else _NO_POINT
     [kind] = options.tables.kinds
     return FileBound(url, "", "", kind, 0, 0, version=version, name=stream_positions.NAME)
 
@@ -117,17 +117,26 @@ def with_files(bounds: Sequence[FileBound], options: ReadOptions) -> list[FileBo
     return result
 
 
-def _point(state: CatalogState, options: ReadOptions, url: str) -> CommitRow:
+def find_point(url: str, at: str | None) -> CommitRow:
+    """Return a restore point of an archive by its id or a time; by default the newest one.
+
+    Raises:
+        NotFound: The archive has no such point.
+    """
+    return _point(open_archive(url).refresh(), at, url)
+
+
+def _point(state: CatalogState, at: str | None, url: str) -> CommitRow:
     newest = state.newest_point
     if newest is None:
         raise NotFound(
             f"{url}: has no archive with a restore point",
             hint="Publish a store to it: `fourfold publish ROOT --objects URL`.",
         )
-    if options.archive_point is None:
+    if at is None:
         return newest
     points = {commit.id: commit for commit in state.points}
-    return points[find(list(map(point_info, points.values())), options.archive_point).id]
+    return points[find(list(map(point_info, points.values())), at).id]
 
 
 def _bounds(state: CatalogState, url: str, version: int, options: ReadOptions) -> list[FileBound]:

@@ -13,6 +13,7 @@ import csv
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -23,7 +24,8 @@ from fourfold.models.documents import HISTORIES
 from fourfold.pipeline.jobs.job import Context, Job, Option, Plan, Range, Report, model_option
 from fourfold.pipeline.jobs.runner import RunReport
 from fourfold.pipeline.jobs.runner import run as run_job
-from fourfold.pipeline.models import get_loader
+from fourfold.pipeline.models import DEFAULT_MODEL, get_loader
+from fourfold.pipeline.reader import read
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -65,12 +67,13 @@ class Load(Job):
     """Load files into spaces."""
 
     name = "load"
-    summary = "Load JSON lines, Parquet files, CSV files or a DataFrame into spaces."
+    summary = "Load JSON lines, Parquet, CSV, a DataFrame or another archive into spaces."
     explanation = (
         "A row is a document, whose field `id` (or --id) is its id, or with --as operations "
         "a change: id, op (set, patch or delete), data, and if needed space and branch. "
         "Each space gets its rows in one transaction. Repeating a load changes nothing. "
-        "CSV files have a header; their values are text unless --schema has other types."
+        "CSV files have a header; their values are text unless --schema has other types. "
+        "With --archive, the documents of all spaces of an archive are loaded, or those of --space."
     )
     options = (
         model_option("load"),
@@ -80,11 +83,13 @@ class Load(Job):
         Option(
             "as", "The meaning of a row.", default="documents", choices=("documents", "operations")
         ),
-        Option("space", "The DID of the space of all rows."),
+        Option("space", "The DID of the space of all rows; of an archive, the one to load."),
         Option("space-from", "The field with the space of a document."),
         Option("id", "The field with the id of a document.", default="id"),
         Option("order", "The columns that order operations, separated by commas."),
         Option("history", "The kind of history of new spaces.", choices=tuple(HISTORIES)),
+        Option("archive", "URL of an archive, of which documents are loaded.", kind="address"),
+        Option("at", "A restore point of the archive, or a time; default: the newest point."),
         Option("job", "The name of this load; default: derived from the files."),
     )
 
@@ -102,7 +107,8 @@ class Load(Job):
             raise InvalidInput(
                 f"the model {options['model']!r} is loaded from files, got a DataFrame"
             )
-        loader.check_options(options)
+        if not options["archive"]:
+            loader.check_options(options)
         ranges = self._ranges(context)
         if options["schema"] is not None and _format(options, ranges) != "csv":
             raise InvalidInput("option schema is for CSV files")
@@ -117,11 +123,19 @@ class Load(Job):
     def run(self, context: Context, plan: Plan) -> Any:
         """Check and stage the rows."""
 
+        options = context.options
+
         def read() -> DataFrame:
             if self._frame is not None:
                 return self._frame
-            return _read_files(context.spark, plan, context.options)
+            if options["archive"]:
+                return _read_archive(context.spark, plan, options)
+            return _read_files(context.spark, plan, options)
 
+        if options["archive"]:
+            # Its rows are operations, each with its space. Both contexts have one session.
+            context.spark  # noqa: B018
+            context = replace(context, options={**options, "as": "operations", "space": None})
         try:
             return _loader(context).stage(context, read)
         except Exception as error:
@@ -141,6 +155,11 @@ class Load(Job):
         """Return the files as inputs, each with its time and size."""
         if self._frame is not None:
             return ()
+        if context.options["archive"]:
+            _check_archive_options(context.options)
+            return (_archive_range(context.options),)
+        if context.options["at"]:
+            raise InvalidInput("option --at requires --archive")
         return tuple(map(_range, _files(context.options["from"])))
 
     def _job_name(self, context: Context, files: Sequence[Range]) -> str:
@@ -203,6 +222,35 @@ def _files(sources: Sequence[Any]) -> list[Path]:
     if not files:
         raise NotFound(f"{', '.join(map(str, sources))}: no files to load")
     return sorted({path.absolute() for path in files})
+
+
+def _check_archive_options(options: Mapping[str, Any]) -> None:
+    """Raise InvalidInput for options that do not fit the load of an archive."""
+    if options["model"] != DEFAULT_MODEL:
+        raise InvalidInput(
+            f"option --archive requires model {DEFAULT_MODEL!r}, got {options['model']!r}"
+        )
+    for name in ("from", "format", "schema", "space_from", "order"):
+        if options[name]:
+            raise InvalidInput(f"option --{name.replace('_', '-')} is for files, not for --archive")
+
+
+def _archive_range(options: Mapping[str, Any]) -> Range:
+    """Return the point of the archive that is loaded."""
+    from fourfold.pipeline.archive_roots import find_point  # noqa: PLC0415 - it needs the kernel
+
+    url = str(options["archive"])
+    if "://" not in url:
+        url = str(Path(url).absolute())
+    point = find_point(url, options["at"])
+    return Range(f"{url}@{point.id}", 0, point.version)
+
+
+def _read_archive(spark: Any, plan: Plan, options: Mapping[str, Any]) -> DataFrame:
+    """Return the documents of an archive at a point, as operations."""
+    [(url, _, point)] = [range_.source.rpartition("@") for range_ in plan.ranges]
+    rows = read(spark, url=url, at=point, space=options["space"], table="state")
+    return rows.where("op <> 'delete'").selectExpr("space", "id", "'set' as op", "document as data")
 
 
 def _is_hidden(path: Path) -> bool:
