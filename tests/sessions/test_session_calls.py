@@ -27,6 +27,18 @@ CALLS = {
     "append_lineage_edge_async": lambda s, one, other: asyncio.run(
         s.append_lineage_edge_async(one, edge(s, other))
     ),
+    "apply_stored_retentions": lambda s, one, other: (
+        s.set_retention(other, keep_latest=0),
+        s.apply_stored_retentions(),
+    ),
+    "set_retention": lambda s, one, other: s.set_retention(one, max_age_s=60),
+    "delete_retention": lambda s, one, other: (
+        s.set_retention(one, max_age_s=60),
+        s.delete_retention(one),
+    ),
+    "list_retentions": lambda s, one, other: s.list_retentions(),
+    "index_texts": lambda s, one, other: s.index_texts(),
+    "search": lambda s, one, other: s.search("word"),
     "apply_retention": lambda s, one, other: s.apply_retention(other, keep_latest=0),
     "claim": lambda s, one, other: s.claim(one, "worker"),
     "claim_async": lambda s, one, other: asyncio.run(s.claim_async(one, "worker")),
@@ -99,12 +111,14 @@ HANDLE_CALLS = {
     "events_since": lambda one, other: one.events_since(),
     "follow": lambda one, other: one.follow(after=0).next(0.0),
     "fork": lambda one, other: one.fork({"id": f"{one.id}/fork"}).append(turn()),
+    "history": lambda one, other: one.history(),
     "log": lambda one, other: one.log(),
     "position": lambda one, other: one.position(),
     "publish_head": lambda one, other: one.publish_head(events=[turn()]),
     "read": lambda one, other: (one.read(), one.read(1).session),
     "release": lambda one, other: one.release(one.claim("worker").epoch),
     "renew": lambda one, other: one.renew(one.claim("worker").epoch),
+    "search": lambda one, other: one.search("word"),
     "subscribe": lambda one, other: one.subscribe(lambda _: None).close(),
     "transcript": lambda one, other: one.transcript(),
     "view": lambda one, other: list(one.view().turns),

@@ -62,8 +62,7 @@ class SearchCalls:
         request = search.check_search(
             query, sid=sid, prefix=prefix, at=at, kinds=kinds, order=order
         )
-        if self.log.writable and self.log.indexes_texts and not self.log.in_transaction():
-            self.index_texts()
+        self.index_texts()
         return search.search(self, request, limit, after)
 
     def index_texts(self: Any, limit: int | None = None) -> IndexProgress:
@@ -71,7 +70,8 @@ class SearchCalls:
 
         A search does so itself. A server calls it in the background.
         """
-        if not self.log.writable or not self.log.indexes_texts:
+        # Inside a transaction its own events cannot be read back in pages; the next call has them.
+        if not self.log.writable or not self.log.indexes_texts or self.log.in_transaction():
             return IndexProgress(0, 0)
         from fourfold.models.sessions.text_index import index_events  # noqa: PLC0415 - as above
 
