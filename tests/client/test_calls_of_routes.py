@@ -77,6 +77,7 @@ CALLS = {
     "get_store": lambda c: c.store.overview(),
     "get_activity": lambda c: c.store.activity(),
     "list_points": lambda c: c.store.points(),
+    "list_archive_tables": lambda c: c.store.archive_tables(),
     "get_point": lambda c: c.store.point("20300101T000000.000Z-0000"),
     "list_databases": lambda c: c.store.published(),
     "list_backups": lambda c: c.store.backups(),

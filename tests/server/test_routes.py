@@ -46,7 +46,7 @@ def test_only_routes_that_reveal_no_data_need_no_key():
         *("get_activity", "get_key", "get_store", "list_backups", "list_databases"),
         *("create_key", "delete_key", "expire_key", "rotate_key", "list_keys", "list_audit"),
         *("list_runs", "list_tables", "sync_status"),
-        *("list_points", "get_point"),
+        *("list_points", "get_point", "list_archive_tables"),
         *("put_upload", "list_uploads", "delete_upload"),
         *("start_job", "list_jobs", "get_job", "cancel_job", "follow_job"),
     }
