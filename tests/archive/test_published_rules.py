@@ -10,6 +10,7 @@ from node import read_manifest
 from fourfold.archive import manifest
 from fourfold.archive.restore_points import Place
 from fourfold.errors import InvalidInput
+from fourfold.models.streams.archive.throttle import NO_THROTTLE
 from fourfold.models.streams.publication import ObjectsAt
 from fourfold.retry import Retries
 
@@ -94,7 +95,7 @@ def test_version_that_began_after_the_published_end_begins_there(published, make
     several["properties"]["b"] = {"type": "array", "items": {"type": "integer"}}
     wrap = [{"op": "wrap", "name": "b"}]
     published.streams.schemas.put("s", {"schema": several, "lens": wrap})
-    published.archive._publish_one("s")
+    published.archive._publish_one("s", NO_THROTTLE)
     assert read_manifest(published.objects, "s").uploaded_through == 7
     other = make("other")
     other.bootstrap()

@@ -16,6 +16,7 @@ from fourfold.server.auth import Access
 SPACE = urlencode({"did": DID})
 DOCUMENT = urlencode({"did": DID, "id": ORDER})
 QUERY = "select stream, records, bytes from streams_streams order by 1 limit 20"
+PATTERN = json.dumps({"nodes": {"a": {}}, "steps": [{"from": "a", "to": "b"}]})
 PAGES = {
     "home": "/",
     "search": "/search?prefix=o",
@@ -44,10 +45,12 @@ PAGES = {
     "agent": f"/session?sid={AGENT}",
     "compare": f"/compare?sid={AGENT}",
     "fork": f"/fork?sid={AGENT}&event=4",
+    "leases": "/leases",
     "graphs": "/graphs",
     "app": "/app?app=crm",
     "object": "/object?app=crm&id=1",
     "path": "/path?app=crm&start=1&end=3",
+    "match": f"/match?{urlencode({'app': 'crm', 'pattern': PATTERN})}",
     "sync": "/sync",
     "sql": "/sql",
     "sql result": f"/sql?{urlencode({'query': QUERY})}",
