@@ -18,6 +18,11 @@ def root(tmp_path):
         store.sessions.create_session({"id": "session"})
         for number in range(50):
             store.sessions.append_event("session", {"type": "app/note", "n": number})
+        payload = store.sessions.intern_payload({"role": "user", "content": "in a payload"})
+        for content in ("in the event", payload):
+            message = {"role": "user", "content": content}
+            store.sessions.append_event("session", {"type": "message/appended", "message": message})
+        assert store.sessions.index_texts().left == 0
         app = store.graphs.register_app("app", "App").app_id
         kind = store.graphs.register_type(app, "parent", "thing")
         store.graphs.insert_many_parents(app, [{"type_id": kind, "owner_identity": 1}] * 50)

@@ -430,6 +430,10 @@ class LogAudit(Protocol):
         ...
 
 
+OpenReading = Callable[[], AbstractContextManager[LogReader]]
+"""Opens one consistent state of a log."""
+
+
 class Log(Protocol):
     """The log itself."""
 
@@ -474,6 +478,12 @@ class Log(Protocol):
 
     def audit(self) -> AbstractContextManager[LogAudit]:
         """Open one state of the stored rows, for verification."""
+        ...
+
+    def read_step(self) -> AbstractContextManager[LogReader]:
+        """Open one state like `read` for a step of verification: without a deadline, and with a
+        pause after it if others write.
+        """
         ...
 
     def audit_step(self) -> AbstractContextManager[LogAudit]:

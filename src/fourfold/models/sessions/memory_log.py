@@ -590,6 +590,10 @@ class MemoryLog:
             self.check_open()
             yield MemoryAudit(self.tables)
 
+    def read_step(self) -> AbstractContextManager[MemoryLogReader]:
+        """Open one state like `read`, for a step of verification."""
+        return self.read()
+
     def audit_step(self) -> AbstractContextManager[MemoryAudit]:
         """Open one state for a step of verification; pause after it if others write."""
         return self.audit()

@@ -27,7 +27,14 @@ from fourfold.content import (
 )
 from fourfold.content.refs import check_kind
 from fourfold.errors import CorruptData, NotFound, PayloadMissing
-from fourfold.models.sessions.log import Log, LogReader, LogWriter, PayloadRow, SessionRow
+from fourfold.models.sessions.log import (
+    Log,
+    LogReader,
+    LogWriter,
+    OpenReading,
+    PayloadRow,
+    SessionRow,
+)
 from fourfold.models.sessions.reader import existing
 from fourfold.models.sessions.records import GcReport
 from fourfold.models.sessions.stamps import event_of
@@ -57,7 +64,12 @@ def write_files(payloads: Iterable[InternedPayload], files: BlobStore | None) ->
 
 def fetch(log: Log, files: BlobStore | None, ref: PayloadRef) -> object:
     """Return the value of a reference, verified by its hash."""
-    with log.read() as reading:
+    return fetch_with(log.read, files, ref)
+
+
+def fetch_with(open_reading: OpenReading, files: BlobStore | None, ref: PayloadRef) -> object:
+    """Return the value of a reference like `fetch`, with reads that `open_reading` opens."""
+    with open_reading() as reading:
         row = reading.payload(_digest(ref.id))
     return read_payload(ref, _bytes(row, files, ref.id))
 

@@ -212,7 +212,7 @@ def _tail_hits(
                 continue
             if row.at > bounds.until_at or row.event_id > bounds.until_event:
                 continue
-            text = read_text(log, files, event_of(sid, row))
+            text = read_text(log.read, files, event_of(sid, row))
             if text is not None and request.text.matches(text.text):
                 hits.append(row.position)
         if len(rows) < limits.SESSION_PAGE_EVENTS:
@@ -229,7 +229,7 @@ def _hit(
     score: float | None,
 ) -> SessionHit:
     event: Event = event_of(*stored)
-    text = read_text(log, files, event) or EventText("message", "", "")
+    text = read_text(log.read, files, event) or EventText("message", "", "")
     snippet = query.snippet(text.text)
     kind: Any = text.kind
     relevance = None if score is None else -score

@@ -508,6 +508,14 @@ class SqliteLog:
             yield SqliteLogAudit(snapshot)
 
     @contextmanager
+    def read_step(self) -> Iterator[SqliteLogReader]:
+        """Open one state like `read` for a step of verification: without a deadline, and with a
+        pause after it if others write.
+        """
+        with self.database.read_step() as snapshot:
+            yield SqliteLogReader(snapshot)
+
+    @contextmanager
     def audit_step(self) -> Iterator[SqliteLogAudit]:
         """Open one state for a step of verification; pause after it if others write."""
         with self.database.read_step() as snapshot:

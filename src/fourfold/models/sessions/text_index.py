@@ -17,8 +17,15 @@ from fourfold.content import PayloadRef, find_refs
 from fourfold.content.text import searchable, tokens
 from fourfold.errors import CorruptData, FourfoldError, PayloadMissing
 from fourfold.models.sessions.hits import IndexProgress
-from fourfold.models.sessions.log import Log, LogAudit, LogReader, LogWriter, session_word
-from fourfold.models.sessions.payloads import fetch
+from fourfold.models.sessions.log import (
+    Log,
+    LogAudit,
+    LogReader,
+    LogWriter,
+    OpenReading,
+    session_word,
+)
+from fourfold.models.sessions.payloads import fetch_with
 from fourfold.models.sessions.records import Event
 from fourfold.models.sessions.stamps import event_of
 from fourfold.models.sessions.transcript import describe_event, to_json
@@ -42,30 +49,30 @@ class EventText(NamedTuple):
     text: str
 
 
-def read_text(log: Log, files: BlobStore | None, event: Event) -> EventText | None:
+def read_text(open_reading: OpenReading, files: BlobStore | None, event: Event) -> EventText | None:
     """Return the text of an event, with its payloads; None if it has none."""
     description = describe_event(event)
     if description is None:
         return None
     kind, title, content = description
-    text = to_text(to_json(_resolve(log, files, content)))
+    text = to_text(to_json(_resolve(open_reading, files, content)))
     if kind == "call":
         text = f"{event.data['eval'].get('name', '')}\n{text}"
     return EventText(kind, title, text[:SESSION_TEXT_CHARS_MAX]) if text else None
 
 
-def _resolve(log: Log, files: BlobStore | None, value: Any) -> Any:
+def _resolve(open_reading: OpenReading, files: BlobStore | None, value: Any) -> Any:
     """Replace references by their payloads; None for one that cannot be read."""
     if isinstance(value, dict):
-        return {name: _resolve(log, files, item) for name, item in value.items()}
+        return {name: _resolve(open_reading, files, item) for name, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_resolve(log, files, item) for item in value]
+        return [_resolve(open_reading, files, item) for item in value]
     if not isinstance(value, PayloadRef):
         return value
     if value.size > SESSION_TEXT_PAYLOAD_BYTES_MAX:
         return None
     try:
-        return fetch(log, files, value)
+        return fetch_with(open_reading, files, value)
     except (PayloadMissing, CorruptData):
         return None
 
@@ -89,7 +96,7 @@ def index_events(log: Log, files: BlobStore | None, limit: int | None = None) ->
         texts = []
         for sid, row in rows:
             key = keys[sid]
-            text = _searchable(log, files, event_of(sid, row))
+            text = _searchable(log.read, files, event_of(sid, row))
             if text is not None and key is not None:
                 texts.append((row.position, key, text))
 
@@ -110,9 +117,9 @@ def _key(reading: LogReader, sid: str) -> int | None:
     return None if row is None else row.key
 
 
-def _searchable(log: Log, files: BlobStore | None, event: Event) -> str | None:
+def _searchable(open_reading: OpenReading, files: BlobStore | None, event: Event) -> str | None:
     try:
-        text = read_text(log, files, event)
+        text = read_text(open_reading, files, event)
     except (FourfoldError, KeyError, TypeError, AttributeError):
         # Damaged, which verification reports.
         return None
@@ -131,13 +138,13 @@ def text_problems(
     """
     if not log.indexes_texts:
         return
-    with log.read() as reading:
+    with log.read_step() as reading:
         until, end = reading.text_until(), reading.position()
     if until > end:
         yield f"the index of words is complete until position {until}, the log ends at {end}"
     after = 0
     while after < until:
-        with log.paced(), log.read() as reading:
+        with log.read_step() as reading:
             events = [
                 (sid, row)
                 for sid, row in reading.all_events(after, SESSION_INDEX_EVENTS)
@@ -145,30 +152,39 @@ def text_problems(
             ]
             keys = {sid: _key(reading, sid) for sid, _ in events}
         last = until if len(events) < SESSION_INDEX_EVENTS else events[-1][1].position
+        # No step pauses inside another one, so texts are read before the audit.
+        texts = [
+            (sid, row.position, event, _searchable(log.read_step, files, event))
+            for sid, row in events
+            if not is_damaged(sid)
+            for event in [event_of(sid, row)]
+        ]
         with log.audit_step() as audit:
             indexed = set(audit.text_rows(after + 1, last))
-            for sid, row in events:
-                if is_damaged(sid):
-                    continue
-                event = event_of(sid, row)
-                text = _searchable(log, files, event)
-                problem = _text_problem(audit, text, keys[sid], row.position, indexed)
-                if problem is not None and _is_readable(log, files, event):
-                    yield f"event {row.event_id} of session {sid!r}: {problem}"
+            found = [
+                (sid, position, event, problem)
+                for sid, position, event, text in texts
+                if (problem := _text_problem(audit, text, keys[sid], position, indexed))
+            ]
+        for sid, position, event, problem in found:
+            # A session that was purged meanwhile has no events and no words.
+            if _is_stored(log, position) and _is_readable(log, files, event):
+                yield f"event {event.id} of session {sid!r}: {problem}"
         # Events of a deleted session stay until they are purged.
         yield from _stray_rows(log, indexed.difference(row.position for _, row in events))
         after = last
     with log.audit_step() as audit:
-        for position in audit.text_rows(until + 1, limits.INTEGER_MAX):
-            if until == _text_until(log):
-                yield f"the index of words has a row for position {position}, beyond its end"
+        later = audit.text_rows(until + 1, limits.INTEGER_MAX)
+    if later and until == _text_until(log):
+        for position in later:
+            yield f"the index of words has a row for position {position}, beyond its end"
 
 
 def _is_readable(log: Log, files: BlobStore | None, event: Event) -> bool:
     """Return True if all payloads of an event can be read."""
     try:
         for ref in find_refs(event.data):
-            fetch(log, files, ref)
+            fetch_with(log.read_step, files, ref)
     except (PayloadMissing, CorruptData):
         return False
     return True
@@ -187,14 +203,17 @@ def _text_problem(
 
 def _stray_rows(log: Log, positions: Iterable[int]) -> Iterator[str]:
     for position in sorted(positions):
-        with log.read() as reading:
-            stored = reading.event_at_position(position)
-        if stored is None:
+        if not _is_stored(log, position):
             yield f"the index of words has a row for position {position}, which has no event"
 
 
+def _is_stored(log: Log, position: int) -> bool:
+    with log.read_step() as reading:
+        return reading.event_at_position(position) is not None
+
+
 def _text_until(log: Log) -> int:
-    with log.read() as reading:
+    with log.read_step() as reading:
         return reading.text_until()
 
 
