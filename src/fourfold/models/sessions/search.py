@@ -76,7 +76,7 @@ class SessionSearch(NamedTuple):
         return hashlib.sha256(text).hexdigest()[:16]
 
 
-class _SearchCursor(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+class SearchCursor(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """Start of a page: so many hits after the first, among the events up to a position."""
 
     search: str
@@ -119,14 +119,35 @@ def check_search(
     return SessionSearch(text, sid, prefix, at, types, order)
 
 
-def search(
+def check_page(
     sessions: Sessions, request: SessionSearch, limit: int, after: str | None
-) -> SessionHitPage:
-    """Return a page of hits."""
+) -> SearchCursor | None:
+    """Return the start of a page; refuse arguments that are not valid, before events are indexed.
+
+    Raises:
+        NotFound: The session, or its point, does not exist.
+        InvalidInput: The limit, the cursor or the point is malformed.
+    """
     if not 1 <= check_count(limit, "limit", least=1) <= SESSION_HITS_MAX:
         raise InvalidInput(f"limit must be from 1 to {SESSION_HITS_MAX}, got {limit}")
-    log, files = sessions.log, sessions.files
     cursor = None if after is None else _parse_cursor(after, request)
+    with sessions.log.read() as reading:
+        _bounds(sessions, reading, request)
+    return cursor
+
+
+def search(
+    sessions: Sessions, request: SessionSearch, limit: int, cursor: SearchCursor | None
+) -> SessionHitPage:
+    """Return a page of hits.
+
+    Args:
+        sessions: The sessions.
+        request: What is searched for.
+        limit: Maximum number of hits.
+        cursor: The start of the page, from `check_page`.
+    """
+    log, files = sessions.log, sessions.files
     with log.read() as reading:
         bounds = _bounds(sessions, reading, request)
         until = reading.position() if cursor is None else cursor.until
@@ -149,15 +170,15 @@ def search(
         ]
     following = None
     if len(page) > limit and offset + limit <= SESSION_HITS_OFFSET_MAX:
-        following = _SearchCursor(request.digest, until, indexed, offset + limit).format()
+        following = SearchCursor(request.digest, until, indexed, offset + limit).format()
     items = [_hit(log, files, request.text, stored, score) for stored, score in events]
     return SessionHitPage(Rows(items, SessionHit), following)
 
 
-def _parse_cursor(text: str, request: SessionSearch) -> _SearchCursor:
+def _parse_cursor(text: str, request: SessionSearch) -> SearchCursor:
     try:
         raw = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
-        cursor = msgspec.json.decode(raw, type=_SearchCursor)
+        cursor = msgspec.json.decode(raw, type=SearchCursor)
     except (TypeError, binascii.Error, ValueError, msgspec.MsgspecError):
         cursor = None
     if cursor is None or cursor.search != request.digest:

@@ -62,8 +62,10 @@ class SearchCalls:
         request = search.check_search(
             query, sid=sid, prefix=prefix, at=at, kinds=kinds, order=order
         )
+        # Bad input is refused before anything is written to the index.
+        cursor = search.check_page(self, request, limit, after)
         self.index_texts()
-        return search.search(self, request, limit, after)
+        return search.search(self, request, limit, cursor)
 
     def index_texts(self: Any, limit: int | None = None) -> IndexProgress:
         """Add events to the index of words, oldest first, at most about `limit` of them.
