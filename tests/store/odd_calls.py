@@ -147,6 +147,7 @@ VALID: dict[str, Any] = {
     "owner": 1,
     "patches": [{"op": "set", "path": ["n"], "value": 1}],
     "path": "n",
+    "pattern": {"nodes": {"a": {}}},
     "payload_id": "sha256:00",
     "peer_id": "p",
     "point_id": "p",
@@ -177,6 +178,7 @@ VALID: dict[str, Any] = {
     "work": bool,
     "policy": GcPolicy(),
     "rights": "read",
+    "rule": {"most": 1},
     "backup": "copy.db",
     "at1": 0,
     "app_ids": [1],
@@ -201,6 +203,10 @@ VALID_OF: dict[str, dict[str, Any]] = {
     "Memory": {"query": "x"},
     "Memory.put_many": {"changes": []},
     "Space.typed": {"model": dict},
+    "Graphs.set_rule": {"kind": "attr", "type_key": "title"},
+    "Graph.set_rule": {"kind": "attr", "key": "title"},
+    "Sessions.set_retention": {"prefix": "other/"},
+    "Sessions.delete_retention": {"prefix": "other/"},
     "Sessions.publish_head": {"head": {"kind": "turn-final", "turn_id": 1}},
 }
 
@@ -313,6 +319,7 @@ def fill(store: fourfold.Store) -> None:
     store.streams.create("s", "application/json").append([{"n": 1}, {"n": 2}])
     graph = store.graphs.create("notes")
     graph.register_type("parent", "note")
+    graph.register_type("attr", "title")
     for number in range(2):
         graph.apply(
             [{"op": "parent_create", "type_key": "note", "payload": {}}],

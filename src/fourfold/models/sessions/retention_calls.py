@@ -10,7 +10,7 @@ from fourfold.models.sessions.feed import Broadcast
 from fourfold.models.sessions.log import Log, LogWriter, PolicyRow
 from fourfold.models.sessions.reader import Slots
 from fourfold.models.sessions.records import RetentionReport, StoredRetention
-from fourfold.models.sessions.request import check_count
+from fourfold.models.sessions.request import check_count, check_session_id
 from fourfold.models.sessions.request_builder import RequestBuilder
 from fourfold.models.sessions.retention import (
     Place,
@@ -100,8 +100,11 @@ class RetentionCalls:
         """Delete the stored retention policy of a prefix; sessions are no longer deleted by it.
 
         Raises:
+            InvalidInput: The prefix is malformed.
             NotFound: There is no policy of this prefix.
         """
+        if prefix:
+            check_session_id(prefix)
         if not self.log.transact(lambda txn: txn.delete_retention_policy(prefix)):
             raise NotFound(
                 f"no retention policy has the prefix {prefix!r:.200}",
