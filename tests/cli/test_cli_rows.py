@@ -37,6 +37,8 @@ LISTS = {
     "session list": ((), "sessions"),
     "session show": (("s-1",), "transcript"),
     "session leases": ((), "leases"),
+    "session policies": ((), "policies"),
+    "session search": (("hello",), "hits"),
     "memory names": ((), "memories"),
     "memory list": (("agent",), "items"),
     "memory namespaces": (("agent",), "namespaces"),
@@ -107,6 +109,7 @@ def store(tmp_path_factory):
         message = {"role": "user", "content": "Hello"}
         store.sessions.append_event("s-1", {"type": "message/appended", "message": message})
         store.sessions.claim("s-1", "worker")
+        store.sessions.set_retention("s-", max_age_s=3600.0)
         for kind in ("green", "black"):
             store.memory("agent").put(("users", "ada"), "tea", {"likes": f"{kind} and green tea"})
         app = store.graphs.register_app("notes", "Notes")
