@@ -57,7 +57,7 @@ class Runtime:
         clock: Clock of `timeout_s`.
         lease_s: Duration of the lease under which a turn runs; it is renewed while the turn runs.
         suspend_after_s: A turn that waits longer than this is suspended: `run_turn` returns.
-        now: Clock of the timers of turns.
+        now: Clock of the timers of turns; by default the current time in UTC.
     """
 
     def __init__(
@@ -73,14 +73,14 @@ class Runtime:
         clock: Callable[[], float] = time.monotonic,
         lease_s: float = limits.SESSION_LEASE_S,
         suspend_after_s: float = SESSION_SUSPEND_AFTER_S,
-        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        now: Callable[[], datetime] | None = None,
     ) -> None:
         self.sessions = sessions
         self._settings = TurnSettings(step, max_steps, timeout_s, budget, summarize, compact_chars)
         self._awaits = inspect.iscoroutinefunction(step)
         running = running_of(sessions)
         check_ttl(lease_s)
-        timing = Timing(clock, now, lease_s, suspend_after_s)
+        timing = Timing(clock, now or _utc_now, lease_s, suspend_after_s)
         self._direct = Turns(Direct(sessions, running.epochs), running, timing)
         self._awaiting = Turns(PendingCall(sessions, running.epochs), running, timing)
 
@@ -275,3 +275,7 @@ class Runtime:
     def messages(self, sid: str) -> list[dict[str, Any]]:
         """Return the current transcript, with its contents."""
         return self._direct.messages(sid)
+
+
+def _utc_now() -> datetime:
+    return datetime.now(UTC)
