@@ -86,6 +86,7 @@ class SearchCursor(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_
     offset: Annotated[int, msgspec.Meta(ge=0, le=SESSION_HITS_OFFSET_MAX)]
 
     def format(self) -> str:
+        """Return the cursor as `next` of a page has it."""
         return base64.urlsafe_b64encode(msgspec.json.encode(self)).decode().rstrip("=")
 
 
