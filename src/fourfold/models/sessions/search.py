@@ -76,7 +76,7 @@ class SessionSearch(NamedTuple):
         return hashlib.sha256(text).hexdigest()[:16]
 
 
-class SearchCursor(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+class SessionSearchCursor(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """Start of a page: so many hits after the first, among the events up to a position."""
 
     search: str
@@ -122,7 +122,7 @@ def check_search(
 
 def check_page(
     sessions: Sessions, request: SessionSearch, limit: int, after: str | None
-) -> SearchCursor | None:
+) -> SessionSearchCursor | None:
     """Return the start of a page; refuse arguments that are not valid, before events are indexed.
 
     Raises:
@@ -138,7 +138,7 @@ def check_page(
 
 
 def search(
-    sessions: Sessions, request: SessionSearch, limit: int, cursor: SearchCursor | None
+    sessions: Sessions, request: SessionSearch, limit: int, cursor: SessionSearchCursor | None
 ) -> SessionHitPage:
     """Return a page of hits.
 
@@ -171,15 +171,15 @@ def search(
         ]
     following = None
     if len(page) > limit and offset + limit <= SESSION_HITS_OFFSET_MAX:
-        following = SearchCursor(request.digest, until, indexed, offset + limit).format()
+        following = SessionSearchCursor(request.digest, until, indexed, offset + limit).format()
     items = [_hit(log, files, request.text, stored, score) for stored, score in events]
     return SessionHitPage(Rows(items, SessionHit), following)
 
 
-def _parse_cursor(text: str, request: SessionSearch) -> SearchCursor:
+def _parse_cursor(text: str, request: SessionSearch) -> SessionSearchCursor:
     try:
         raw = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
-        cursor = msgspec.json.decode(raw, type=SearchCursor)
+        cursor = msgspec.json.decode(raw, type=SessionSearchCursor)
     except (TypeError, binascii.Error, ValueError, msgspec.MsgspecError):
         cursor = None
     if cursor is None or cursor.search != request.digest:
