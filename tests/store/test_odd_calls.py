@@ -130,6 +130,10 @@ def store(tmp_path_factory):
         (lambda store: store.streams["s"].append({1, 2}), "got a set"),
         (lambda store: store.streams["s"].append(frozenset("a")), "got a set"),
         (
+            lambda store: store.graphs["notes"].apply(iter([1]), owner=1, trace_id="t"),
+            "operations must be mappings, got 1",
+        ),
+        (
             lambda store: store.graphs["notes"].apply("x", owner=1, trace_id="t"),
             "operations must be",
         ),

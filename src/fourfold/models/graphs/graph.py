@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from fourfold import limits
 from fourfold.arguments import check_arguments
-from fourfold.errors import NotFound
+from fourfold.errors import InvalidInput, NotFound
 from fourfold.models.graphs import validation
 from fourfold.models.graphs.feed import FeedFilter, GraphFeed
 from fourfold.models.graphs.match import PatternReader, pattern_filter
@@ -185,7 +185,16 @@ class Graph:
         self, operations: Iterable[Mapping[str, Any]], owner: int, trace_id: str
     ) -> dict[str, Any]:
         common = {"app_id": self.app_id, "owner_identity": owner}
-        return {"trace_id": trace_id, "ops": [{**common, **operation} for operation in operations]}
+        ops = []
+        for operation in operations:
+            # An iterator cannot be examined again after a raw error.
+            if not isinstance(operation, Mapping):
+                raise InvalidInput(
+                    f"operations must be mappings, got {operation!r:.80}",
+                    hint="Pass operations such as {'op': 'parent_create', ...}.",
+                )
+            ops.append({**common, **operation})
+        return {"trace_id": trace_id, "ops": ops}
 
     def read(self, kind: Kind, object_id: int, at: At | None = None) -> Row | None:
         """Return the newest version of an object at or before a seq or a time, or None."""
