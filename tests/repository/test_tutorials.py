@@ -41,6 +41,7 @@ NOT_RUN = {
     ("docs/documents.md", "$ fourfold space merge kitchen did:web:kitchen.example spicy"): (
         "shows a conflict, which exits with an error"
     ),
+    ("docs/sessions.md", "FOURFOLD_SESSIONS_OTLP_URL="): "serves until it is interrupted",
     ("docs/archive.md", "$ fourfold serve shop --objects s3://my-bucket/shop"): "needs S3",
     ("docs/archive.md", "$ fourfold bootstrap shop-then "): "has the id of a restore point",
     ("docs/archive.md", "from fourfold.pipeline import published"): "starts Spark",
