@@ -62,22 +62,26 @@ def _search(
     query: SessionSearchQuery | SessionsSearchQuery,
     at: At | datetime,
 ) -> SessionHitPageRecord:
-    progress = sessions.index_texts(_INDEXED)
-    if progress.left:
-        raise Busy(
-            f"{progress.left} events are not in the index of words yet",
-            hint="Try again: the server indexes them in the background.",
-        )
-    page = sessions.search(
+    from fourfold.models.sessions import search  # noqa: PLC0415 - few servers are searched
+
+    request = search.check_search(
         query.q,
         sid=sid,
         prefix=query.prefix if isinstance(query, SessionsSearchQuery) else "",
         at=at,
         kinds=query.kind or None,
         order=query.order,
-        limit=query.limit,
-        after=None if query.cursor is UNSET else query.cursor,
     )
+    after = None if query.cursor is UNSET else query.cursor
+    # Bad input is refused before anything is written to the index.
+    cursor = search.check_page(sessions, request, query.limit, after)
+    progress = sessions.index_texts(_INDEXED)
+    if progress.left:
+        raise Busy(
+            f"{progress.left} events are not in the index of words yet",
+            hint="Try again: the server indexes them in the background.",
+        )
+    page = search.search(sessions, request, query.limit, cursor)
     return SessionHitPageRecord(items=list(map(_record, page)), next_cursor=page.next)
 
 
