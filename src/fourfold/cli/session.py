@@ -672,7 +672,11 @@ def verify(out: Output, root: Path) -> None:
     help="Keep younger data, which a writer may still be about to refer to.",
 )
 def gc(out: Output, root: Path, grace: float) -> None:
-    """Remove payloads without references, and the events of deleted sessions."""
+    """Remove payloads without references, and the events of deleted sessions.
+
+    Stored retention policies are applied first, and delete sessions: `fourfold session policies`
+    has a dry run.
+    """
     with existing_sessions(root, writes=True) as sessions:
         done = GcReport(0, 0, 0, 0) if sessions is None else sessions.gc(grace)
     if out.as_json:

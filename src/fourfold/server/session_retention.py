@@ -86,7 +86,7 @@ class SessionRetention:
             )
             return RetentionRecord(**msgspec.structs.asdict(report))
 
-        return Reply(await self._workers.write(work), headers={"cache-control": "no-store"})
+        return Reply(await self._workers.write(work), headers=_NO_STORE)
 
 
 def _record(policy: StoredRetention) -> PolicyRecord:

@@ -1,6 +1,7 @@
 """Gc of the sessions of a store: deleted sessions and unreferenced payloads.
 
-There is no policy: what is deleted is removed once it is older than the grace period.
+What is deleted is removed once it is older than the grace period. Stored retention policies are not
+applied: the job removes what its dry run shows.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ def mark_file(file: StoreFile, grace_s: float) -> MarkResult:
 def collect(result: MarkResult, grace_s: float) -> tuple[dict[str, int], int]:
     """Run gc on the sessions of a store; return the removed items by kind, and the bytes."""
     with open_store(result.root) as store:
-        report = store.sessions.gc(grace_s)
+        report = store.sessions.gc(grace_s, retention=False)
     return {kind: getattr(report, kind) for kind in _KINDS}, report.bytes
 
 
