@@ -15,14 +15,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from fourfold.adapters.langgraph import deltas
-from fourfold.adapters.langgraph.values import (
-    EventValues,
-    Item,
-    Read,
-    Serde,
-    parse_item,
-    value_reader,
-)
+from fourfold.adapters.langgraph.values import EventValues, Read, Serde
+from fourfold.adapters.langgraph_items import Item, parse_item, value_reader
 from fourfold.errors import CorruptData, InvalidInput
 from fourfold.kernel.collector import gc_paused
 from fourfold.models.sessions import Event

@@ -18,16 +18,14 @@ from fourfold.adapters.langgraph.delta_chain import PACK_BYTES_MAX, PACK_ITEMS_M
 from fourfold.adapters.langgraph.values import (
     EventValues,
     Fingerprint,
-    Item,
     Original,
     Read,
     Serde,
     UncopiedValue,
     is_same,
-    parse_item,
     parse_items,
-    value_reader,
 )
+from fourfold.adapters.langgraph_items import Item, parse_item, value_reader
 from fourfold.errors import CorruptData
 from fourfold.kernel.collector import gc_paused
 from fourfold.models.sessions import Event

@@ -31,19 +31,16 @@ from fourfold.adapters.langgraph.records import (
 )
 from fourfold.adapters.langgraph.values import (
     EventValues,
-    Item,
     NotPlainError,
     Serde,
-    Values,
     copy_plain,
     is_itemized,
     is_same,
-    parse_item,
     parse_items,
     read_value,
-    value_reader,
     write_node,
 )
+from fourfold.adapters.langgraph_items import Item, Values, parse_item, value_reader
 from fourfold.adapters.session_ids import AnySessions, expand_name, shorten_name
 from fourfold.cache import LruCache
 from fourfold.content import InternedPayload

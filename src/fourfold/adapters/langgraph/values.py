@@ -24,59 +24,33 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
 from operator import attrgetter
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any
 
 import ormsgpack
 from pydantic import BaseModel
 
+from fourfold.adapters.langgraph_items import (
+    COMPRESSED,
+    DICTIONARY,
+    NULL,
+    USUAL_COMPRESSED,
+    USUAL_TYPE,
+    Item,
+    Stored,
+    Values,
+    decompress,
+    parse_item,
+)
 from fourfold.cache import LruCache
 from fourfold.content import Inline, InternedPayload, PayloadRef, content_id, decide, encode
 from fourfold.errors import CorruptData, InvalidInput, Refused
 from fourfold.kernel.collector import gc_paused
-from fourfold.models.sessions import Event
 
-USUAL_TYPE = "msgpack"
 PICKLE = "pickle"
-NULL = "null"
-COMPRESSED = "/deflate-"
-"""Suffix of the type of compressed bytes; the number of the dictionary follows."""
-_USUAL_COMPRESSED = f"{USUAL_TYPE}{COMPRESSED}1"
 _COMPRESSED_BYTES_MIN = 128
 _SMALL_BYTES_MAX = 4_096
 _NAMED_BYTES_MIN = 64
 """Minimum size of a value that has a name in its event, so that others can refer to it."""
-_DICTIONARY = (
-    b"additional_kwargs\x80\xb1response_metadata\x80\xa4type\xa4tool\xa4name\xc0\xa2id\xd9$"
-    b"\xactool_call_id\xa8artifact\xc0\xa6status\xa7success\xb9langchain_core.messages.system"
-    b"\xadSystemMessage\xb8langchain_core.messages.tool\xabToolMessage"
-    b"\x94\xbdlangchain_core.messages.human\xacHumanMessage\x86\xa7content\xd9"
-    b"\xb1additional_kwargs\x80\xb1response_metadata\x80\xa4type\xa5human\xa4name\xc0\xa2id\xc0"
-    b"\xb3model_validate_json\x94\xd9\x1alangchain_core.messages.ai\xa9AIMessage\x89\xa7content\xda"
-    b"\xb1additional_kwargs\x80\xb1response_metadata\x80\xa4type\xa2ai\xa4name\xc0\xa2id\xd9$"
-    b"\xaatool_calls\x90\xb2invalid_tool_calls\x90\xaeusage_metadata\xc0\xb3model_validate_json"
-)
-"""Compression dictionary: common parts of LangChain messages. It never changes; another one would
-have another number.
-"""
-
-Stored: TypeAlias = str | bytes | PayloadRef
-"""Serialized bytes in an event."""
-
-
-Values: TypeAlias = Callable[..., Any]
-"""Returns a larger value of an event by its name, or of another event by name and event id."""
-
-
-class Item(NamedTuple):
-    """A serialized value: its type, and its bytes or a reference to them."""
-
-    type: str
-    data: Stored
-
-    @property
-    def size(self) -> int:
-        """The number of stored bytes or characters."""
-        return self.data.size if isinstance(self.data, PayloadRef) else len(self.data)
 
 
 class Serde:
@@ -107,11 +81,7 @@ class Serde:
             raise Refused("stored value: is a pickle, which can run code when it is read")
         data = read(item.data)
         try:
-            raw = data.encode("latin-1") if isinstance(data, str) else data
-            kind, _, pack = item.type.partition(COMPRESSED)
-            if pack:
-                raw = zlib.decompressobj(-15, zdict=_DICTIONARY).decompress(raw)
-            return self._serde.loads_typed((kind, raw))
+            return self._serde.loads_typed(decompress(item.type, data))
         except Exception as error:
             raise CorruptData(f"stored value: cannot read: {error}") from error
 
@@ -123,7 +93,7 @@ def make_item(kind: str, data: bytes) -> Item:
         # A small window is much faster to set up, and most messages are small.
         is_small = len(data) <= _SMALL_BYTES_MAX
         window, memory = (-12, 5) if is_small else (-15, 8)
-        deflate = zlib.compressobj(6, zlib.DEFLATED, window, memory, zdict=_DICTIONARY)
+        deflate = zlib.compressobj(6, zlib.DEFLATED, window, memory, zdict=DICTIONARY)
         compressed = deflate.compress(data) + deflate.flush()
         if len(compressed) * 5 < len(data) * (3 if is_small else 4):
             return Item(f"{kind}{COMPRESSED}1", compressed)
@@ -181,23 +151,7 @@ class EventValues:
 def _typed(kind: str, data: Any) -> Any:
     if kind == USUAL_TYPE:
         return data
-    return {"deflated": data} if kind == _USUAL_COMPRESSED else {"type": kind, "data": data}
-
-
-def parse_item(node: Any, values: Values) -> Item:
-    """Return the item that `EventValues.put` wrote into an event with these values."""
-    if node is None:
-        return Item(NULL, "")
-    kind, data = USUAL_TYPE, node
-    if isinstance(node, dict) and "deflated" in node:
-        kind, data = _USUAL_COMPRESSED, node["deflated"]
-    elif isinstance(node, dict):
-        kind, data = node["type"], node["data"]
-    if isinstance(data, list):
-        data = values(*data)
-    if not isinstance(data, (str, bytes, PayloadRef)):
-        raise CorruptData("event of a LangGraph thread: expected bytes")
-    return Item(kind, data)
+    return {"deflated": data} if kind == USUAL_COMPRESSED else {"type": kind, "data": data}
 
 
 class NotPlainError(Exception):
@@ -485,13 +439,3 @@ def _leaf(value: Any) -> Any:
 
 
 Read = Callable[[Any], Any]
-
-
-def value_reader(event: Event, find: Callable[[int], Event]) -> Values:
-    """Return a function that reads the larger values of an event, or those it refers to."""
-
-    def value(name: str, event_id: int | None = None) -> Any:
-        source = event if event_id is None else find(event_id)
-        return source.data["values"][name]
-
-    return value

@@ -33,7 +33,7 @@ from fourfold.models.sessions.reader import existing
 from fourfold.models.sessions.records import Event
 from fourfold.models.sessions.request import At, check_count, check_session_id, check_time
 from fourfold.models.sessions.stamps import StoredEvent, event_of
-from fourfold.models.sessions.text_index import EventText, read_text
+from fourfold.models.sessions.text_index import THREAD_TYPES, EventText, read_text
 from fourfold.tabular import Rows
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ SESSION_HITS_OFFSET_MAX: Final = 100_000
 SESSION_SCAN_EVENTS_MAX: Final = 100_000
 """Events that are not in the index and that a search reads, if it cannot index them."""
 _TYPES: Final[dict[SessionHitKind, tuple[str, ...]]] = {
-    "message": ("message/appended",),
+    "message": ("message/appended", *THREAD_TYPES),
     "call": ("eval/added",),
     "turn": ("turn/put",),
     "summary": ("session/compacted",),

@@ -9,6 +9,7 @@ write reads the later events.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from importlib import import_module
 from typing import Any, Final, NamedTuple
 
 from fourfold import limits
@@ -35,8 +36,14 @@ SESSION_TEXT_CHARS_MAX: Final = 65_536
 """Characters of an event that are indexed: the beginning of its text."""
 SESSION_TEXT_PAYLOAD_BYTES_MAX: Final = limits.MIB
 """A larger payload is not searched."""
+THREAD_TYPES: Final = ("step/started", "step/put")
+"""Types of the events that add messages to a thread of LangGraph."""
 SESSION_INDEX_EVENTS: Final = 200
 """Events that one transaction indexes."""
+_THREADS: Final = "langgraph/"
+"""Beginning of the ids of sessions that the adapter of LangGraph writes."""
+_THREAD_MESSAGES: Final = "fourfold.adapters.langgraph_items"
+"""Module that reads the messages of these sessions; it needs no other library."""
 _COMPARED_WORDS: Final = 64
 """Words of an event that verification looks up: from its beginning, and from its end."""
 
@@ -51,6 +58,8 @@ class EventText(NamedTuple):
 
 def read_text(open_reading: OpenReading, files: BlobStore | None, event: Event) -> EventText | None:
     """Return the text of an event, with its payloads; None if it has none."""
+    if event.session.startswith(_THREADS) and event.type in THREAD_TYPES:
+        return _thread_text(open_reading, files, event)
     description = describe_event(event)
     if description is None:
         return None
@@ -59,6 +68,29 @@ def read_text(open_reading: OpenReading, files: BlobStore | None, event: Event) 
     if kind == "call":
         text = f"{event.data['eval'].get('name', '')}\n{text}"
     return EventText(kind, title, text[:SESSION_TEXT_CHARS_MAX]) if text else None
+
+
+def _thread_text(
+    open_reading: OpenReading, files: BlobStore | None, event: Event
+) -> EventText | None:
+    """Return the messages that a checkpoint of LangGraph added; None if it added none."""
+
+    def find(event_id: int) -> Event:
+        with open_reading() as reading:
+            row = reading.session(event.session)
+            rows = [] if row is None else reading.events(row.key, event_id - 1, event_id, 1)
+        if not rows:
+            raise CorruptData(f"session {event.session!r} has no event {event_id}")
+        return event_of(event.session, rows[0])
+
+    def read(ref: PayloadRef) -> Any:
+        return _resolve(open_reading, files, ref)
+
+    adapter = import_module(_THREAD_MESSAGES)
+    messages = list(adapter.message_texts(event, find, read))
+    text = "\n".join(filter(None, (to_text(to_json(content)) for _, content in messages)))
+    roles = ", ".join(dict.fromkeys(role for role, _ in messages))
+    return EventText("message", roles, text[:SESSION_TEXT_CHARS_MAX]) if text else None
 
 
 def _resolve(open_reading: OpenReading, files: BlobStore | None, value: Any) -> Any:
