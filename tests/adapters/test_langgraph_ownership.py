@@ -214,7 +214,7 @@ def test_exactly_one_of_racing_runs_ends_its_turn(sessions, saver):
 
 
 @DURABILITY
-def test_first_run_of_a_thread_is_refused_if_another_one_was_faster(sessions, durability):
+def test_first_run_of_a_thread_loses_to_a_faster_one(sessions, durability):
     """Both runs have found an empty thread; the slow one works while the other ends its turn."""
     other = graph_of(FourfoldSaver(sessions))
     saver = FourfoldSaver(sessions)

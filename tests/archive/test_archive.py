@@ -244,7 +244,7 @@ def test_publishing_everything_does_not_end_where_lost_files_are_found(node, obj
         assert list(object_problems(snapshot, objects)) == []
 
 
-def test_segment_files_that_are_lost_again_and_again_are_a_failure_of_their_stream(node, objects):
+def test_segment_files_lost_repeatedly_fail_their_stream(node, objects):
     def lose(_point):
         shutil.rmtree(node.root / "segments" / "local")
 
@@ -305,9 +305,7 @@ def test_manifest_of_the_previous_generation_is_replaced(node, objects):
     assert node.streams.verify() == []
 
 
-def test_looking_for_problems_leaves_the_folder_alone_in_which_it_is_done(
-    node, objects, tmp_path, monkeypatch
-):
+def test_verify_writes_nothing_to_the_folder(node, objects, tmp_path, monkeypatch):
     here = tmp_path / "home"
     theirs = [here / ".film.parquet.1.partial", here / "deep" / "mine.partial", here / "x.parquet"]
     for path in theirs:
@@ -348,9 +346,7 @@ def test_stream_deleted_while_published_is_marked_deleted(node, objects):
     assert node.streams.verify() == []
 
 
-def test_a_stream_that_takes_a_name_while_the_one_before_is_published_takes_its_place(
-    node, objects
-):
+def test_new_stream_of_a_name_replaces_the_one_being_published(node, objects):
     """The node died when the manifest of the one before was up, and was not recorded."""
 
     def begin_again_and_die(_point):
@@ -375,7 +371,7 @@ def test_a_stream_that_takes_a_name_while_the_one_before_is_published_takes_its_
         assert list(object_problems(snapshot, objects)) == []
 
 
-def test_records_that_retention_gives_up_while_they_are_sealed_are_not_counted_twice(make):
+def test_records_trimmed_while_being_sealed_are_counted_once(make):
     node = make()
     node.streams.create("a", "text/plain", retention_bytes=10)
     node.write("a", 6)
@@ -497,7 +493,7 @@ def test_requests_are_counted_by_stream_and_kind(node, objects):
     assert counts == {("segment", "put"): 2, ("manifest", "put"): 1}
 
 
-def test_a_store_that_publishes_what_it_does_not_have_pyarrow_for_says_so(node, monkeypatch):
+def test_publishing_without_pyarrow_names_the_missing_package(node, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     parquet.arrow.cache_clear()
     node.write("a", 8)

@@ -351,7 +351,7 @@ def without_manifests(node):
         del node.objects.put
 
 
-def test_segment_uploaded_without_a_manifest_is_collected_when_its_stream_is_deleted(make, objects):
+def test_segment_without_manifest_is_collected_after_stream_deletion(make, objects):
     node = make("one")
     node.write("a", 4)
     without_manifests(node)
@@ -365,7 +365,7 @@ def test_segment_uploaded_without_a_manifest_is_collected_when_its_stream_is_del
     assert list(node.archive.folder.rglob("*.parquet")) == []
 
 
-def test_segment_uploaded_without_a_manifest_is_kept_when_its_stream_is_made_again(make, objects):
+def test_segment_without_manifest_survives_recreation_of_its_stream(make, objects):
     node = make("one")
     node.write("a", 4)
     without_manifests(node)

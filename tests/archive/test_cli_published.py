@@ -147,7 +147,7 @@ def test_points_are_given_up_and_their_objects_listed_then_deleted(run, shop, mo
     assert "error[not_found]" in gone
 
 
-def test_points_to_keep_are_said_once_and_with_what_gives_them_up(run, shop):
+def test_points_to_keep_require_pruning_and_come_once(run, shop):
     run("publish", "shop", "--keep", "2", code=2)
     run("publish", "shop", "--collect", "--keep", "2", "--keep", "3", code=2)
     run("publish", "shop", "--collect", "--keep", "soon", code=2)

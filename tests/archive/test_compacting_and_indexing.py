@@ -76,7 +76,7 @@ def test_what_was_built_twice_counts_once(node):
     sound(node)
 
 
-def test_runs_are_merged_level_by_level_and_the_old_ones_deleted_after_grace(node):
+def test_runs_are_merged_by_level_and_deleted_after_grace(node):
     fill(node, "a", 16 * 9, key)
     node.archive.publish_all()
     node.archive.index()

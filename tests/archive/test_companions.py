@@ -360,7 +360,7 @@ def test_companion_of_another_segment_is_refused(logs):
     assert second != first
 
 
-def test_values_that_do_not_fit_columns_are_decided_by_their_messages(make):
+def test_values_that_fit_no_column_are_filtered_by_message(make):
     node = make(policy=POLICY)
     stream = node.streams.create("odd", "application/json")
     odd = [

@@ -174,9 +174,7 @@ def test_store_restored_to_an_older_point_does_not_publish(tmp_path, nodes):
     assert contents(rebuilt(tmp_path / "again", tmp_path / "elsewhere")) == expected
 
 
-def test_store_at_an_older_point_does_not_publish_if_its_databases_have_not_changed(
-    tmp_path, nodes
-):
+def test_unchanged_store_at_an_older_point_does_not_publish(tmp_path, nodes):
     """A database that was created later would be missing in the tables."""
     _, url = nodes
     later = "29991231T000000.000Z-ffff"
@@ -257,7 +255,7 @@ def test_name_of_a_deleted_space_is_free(tmp_path, nodes):
     assert contents(rebuilt(tmp_path / "again", url)) == expected
 
 
-def test_values_and_points_of_format_1_stay_until_it_is_dropped(tmp_path, migrated):
+def test_format_1_values_and_points_stay_until_dropped(tmp_path, migrated):
     root, url = migrated
     values = {key for key in objects_of(url) if key.startswith("blobs/")}
     with open_store(root, url) as store:

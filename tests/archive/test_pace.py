@@ -71,7 +71,7 @@ def test_pause_lasts_while_a_commit_is_running():
     assert clock.now == pytest.approx(0.02, abs=2 * limits.BACKGROUND_LOOK_S)
 
 
-def test_no_piece_begins_while_something_is_pressing_and_the_pause_is_that_of_the_piece():
+def test_pieces_wait_for_clients_and_pause_in_proportion():
     clock = Clock()
     pace = Throttle(
         counting(), 2.0, clock=clock, sleep=clock.sleep, pressing=lambda: clock.now < 0.05

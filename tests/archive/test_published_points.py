@@ -99,9 +99,7 @@ def test_store_restored_to_past_does_not_publish_over_newer_history(store, url, 
     assert streams_of(again, settings=at(url)) == records
 
 
-def test_a_store_that_took_over_without_changes_is_what_the_newest_point_shows(
-    store, url, tmp_path
-):
+def test_newest_point_is_the_unchanged_store_that_took_over(store, url, tmp_path):
     space = store.space(DID)
     space.set("a", {"n": 1})
     stream = store.streams.create("s", "text/plain")
@@ -219,9 +217,7 @@ def test_manifest_of_stream_is_shown_as_it_was_at_point():
             ObjectsAt(objects, {}, take_over=False, retries=Retries()).get(key)
 
 
-def test_a_stream_that_was_compacted_since_is_refused_by_name_and_all_else_is_restored(
-    store, url, tmp_path
-):
+def test_restore_refuses_only_the_streams_compacted_since(store, url, tmp_path):
     space = store.space(DID)
     stream = store.streams.create("s", "text/plain")
     points = []

@@ -47,9 +47,7 @@ def test_the_objects_alone_rebuild_a_store_of_every_model(store, url, tmp_path):
     assert streams_of(again, settings=at(url)) == records
 
 
-def test_a_store_is_published_to_a_server_of_the_s3_protocol_and_rebuilt_from_it(
-    tmp_path, monkeypatch
-):
+def test_store_is_published_to_s3_and_restored_from_it(tmp_path, monkeypatch):
     with serve_s3() as server:
         monkeypatch.setenv("AWS_ACCESS_KEY_ID", server.access_key_id)
         monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", server.secret_access_key)
@@ -82,7 +80,7 @@ def test_memory_is_an_object_store_too(tmp_path):
 # Values that are objects
 
 
-def test_large_values_are_objects_named_by_their_content_and_uploaded_once(store, url, tmp_path):
+def test_large_values_are_uploaded_once_as_content_addressed_objects(store, url, tmp_path):
     blob = store.space(DID).blobs.put(b"b" * LARGE)
     other = store.space("did:key:two", "facts").blobs.put(b"b" * LARGE)
     small = store.space(DID).blobs.put(b"small")

@@ -253,7 +253,7 @@ def fetched(tmp_path, size, bytes_max):
     )
 
 
-def test_a_segment_is_fetched_once_and_read_from_the_cache_from_then_on(tmp_path):
+def test_segment_is_fetched_once_and_then_read_from_cache(tmp_path):
     sealed, path, name = build(tmp_path, large_rows(10))
     objects = MemoryStore()
     objects.put(key_of(name), path.read_bytes())

@@ -217,7 +217,7 @@ def test_a_space_that_was_created_again_is_another_one(tmp_path):
     assert contents(rebuilt(tmp_path / "after", url, at=after.id)) == second
 
 
-def test_rows_that_gc_and_purges_removed_are_gone_and_older_points_have_them(tmp_path):
+def test_only_older_points_have_rows_removed_by_gc_and_purge(tmp_path):
     url, was = tmp_path / "objects", []
     with open_at(tmp_path / "store", url) as store:
         space, sessions = store.space(DID), store.sessions
@@ -524,7 +524,7 @@ def test_rows_of_a_database_that_failed_are_not_published(tmp_path):
     assert contents(rebuilt(tmp_path / "again", url)) == expected
 
 
-def test_interrupted_publication_is_reverted_in_tables_that_do_not_change_again(tmp_path):
+def test_interrupted_publication_is_reverted_in_unchanged_tables(tmp_path):
     url = tmp_path / "objects"
     with open_at(tmp_path / "store", url) as store:
         store.space(DID).set("a", {"n": 1})

@@ -342,7 +342,7 @@ def test_every_point_of_store_that_crashes_restores_what_it_was(tmp_path_factory
 @pytest.mark.slow
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.randoms(use_true_random=False))
-def test_every_point_of_many_stores_that_crash_restores_what_it_was(tmp_path_factory, random):
+def test_every_point_of_crashing_stores_restores_its_state(tmp_path_factory, random):
     folder = tmp_path_factory.mktemp("life")
     try:
         lives_with_crashes(folder, random)

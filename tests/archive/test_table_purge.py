@@ -60,7 +60,7 @@ def texts(objects):
 
 
 @pytest.mark.parametrize("is_compacted", [False, True], ids=["level 0", "level 1"])
-def test_purged_rows_are_in_no_file_and_points_restore_without_them(tmp_path, url, is_compacted):
+def test_purged_rows_are_in_no_file_and_no_point(tmp_path, url, is_compacted):
     with open_store(tmp_path / "store", url) as store:
         store.space(DID).set("a", {"n": 1})
         store.sessions.create_session({"id": "first"})

@@ -61,7 +61,7 @@ def test_rows_of_newest_point_are_state_of_whole_table(steps, random):
     assert dict(tables.items()) == expected
 
 
-def test_rows_of_another_file_or_outside_of_the_interval_do_not_count():
+def test_rows_of_other_files_or_intervals_do_not_count():
     interval = PointInterval("file", 2, 4)
     assert [point for point in range(7) if interval.admits("file", point)] == [2, 3, 4]
     assert not interval.admits("other", 3)

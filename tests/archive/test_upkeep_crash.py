@@ -119,7 +119,7 @@ def test_a_node_that_dies_between_slices_keeps_every_invariant(make, at, files):
     sound(again)
 
 
-def test_a_begun_segment_is_not_lost_when_its_file_is_and_the_manifest_went_back(make):
+def test_open_segment_survives_loss_of_its_file_and_manifest(make):
     node = make(policy=Policy(seal_rows=20, trim_rows=7))
     records = node.write("a", 5)
     node.archive.publish_all()

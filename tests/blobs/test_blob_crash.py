@@ -104,10 +104,10 @@ def test_writer_killed_at_any_step_leaves_whole_blob_or_none(tmp_path, how):
     assert 2 < whole < step
 
 
-def test_a_killed_writer_loses_nothing_that_it_reported_and_tears_no_blob(tmp_path):
+def test_killed_writer_loses_no_reported_blob_and_tears_none(tmp_path):
     check_after_kills(tmp_path, range(5))
 
 
 @pytest.mark.slow
-def test_many_killed_writers_lose_nothing_that_they_reported_and_tear_no_blob(tmp_path):
+def test_many_killed_writers_lose_no_blob_and_tear_none(tmp_path):
     check_after_kills(tmp_path, range(100, 150))

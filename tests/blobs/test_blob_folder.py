@@ -59,9 +59,7 @@ def test_reading_an_absent_folder_creates_nothing(store):
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_file_is_safe_before_it_has_its_name_and_the_name_before_the_call_returns(
-    store, monkeypatch, stream
-):
+def test_file_is_synced_before_its_rename_and_the_folder_after(store, monkeypatch, stream):
     steps = []
     fsync, replace = os.fsync, Path.replace
 
@@ -125,7 +123,7 @@ def test_an_empty_leftover_counts_as_absent_everywhere(store):
     assert store.get(blob_id) == DATA
 
 
-def test_files_of_other_programs_are_not_blobs_and_are_left_alone(store):
+def test_files_of_other_programs_are_left_alone(store):
     blob_id = store.put(DATA)
     shard = store.path(blob_id).parent
     strangers = [

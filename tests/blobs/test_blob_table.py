@@ -58,7 +58,7 @@ def test_the_first_content_type_stays(store):
         store.content_type(content_id(b"absent"))
 
 
-def test_a_blob_is_committed_with_the_rows_that_refer_to_it_or_not_at_all(store):
+def test_blob_is_committed_with_its_referring_rows_or_not(store):
     def fail(txn):
         insert(txn, b"lost")
         raise ZeroDivisionError

@@ -180,7 +180,7 @@ def test_identities_are_listed_and_their_cache_rebuilt(notes):
         ),
     ],
 )
-def test_what_cannot_be_done_is_said_with_its_kind_and_code(notes, arguments, code, kind):
+def test_refusal_shows_its_kind_and_exit_code(notes, arguments, code, kind):
     done = notes(*arguments)
     assert (done.code, done.out) == (code, "")
     assert done.err.startswith(f"error[{kind}]")

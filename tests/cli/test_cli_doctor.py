@@ -68,7 +68,7 @@ def test_without_a_root_only_the_machine_is_examined(call):
     assert "databases" not in found
 
 
-def test_a_failing_check_gives_exit_code_one_and_the_command_that_mends_it(call):
+def test_failing_check_exits_1_and_shows_the_repair_command(call):
     done = call("doctor", "missing")
     assert (done.code, done.err) == (1, "")
     assert "To fix:" in done.out
@@ -176,7 +176,7 @@ def test_cost_of_an_fsync_is_measured_and_leaves_no_file(target, monkeypatch):
     assert set(target.root.rglob("*")) == before
 
 
-def test_files_that_others_can_read_are_named_with_the_command_that_hides_them(target):
+def test_files_readable_by_others_come_with_the_chmod_command(target):
     (target.root / "fourfold.toml").chmod(0o644)
     finding = only(permissions(target))
     assert finding.status == "warn"

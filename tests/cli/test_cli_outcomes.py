@@ -39,7 +39,7 @@ def test_success_prints_to_stdout_only_and_exits_with_zero(process):
         (["restore", "nowhere", "root"], 3, "not_found"),
     ],
 )
-def test_an_error_goes_to_stderr_with_its_kind_hint_and_exit_code(call, arguments, code, kind):
+def test_error_on_stderr_has_kind_hint_and_exit_code(call, arguments, code, kind):
     plain = call(*arguments)
     assert (plain.code, plain.out) == (code, "")
     first, second = plain.err.splitlines()
@@ -124,7 +124,7 @@ def test_a_time_to_wait_is_passed_on(monkeypatch, capsys):
     assert json.loads(capsys.readouterr().err)["error"]["retry_after"] == 0.5
 
 
-def test_a_bug_is_exit_code_70_and_shows_its_traceback_only_on_request(monkeypatch, capsys):
+def test_bug_exits_70_with_a_traceback_only_on_request(monkeypatch, capsys):
     monkeypatch.setattr(main, "_invoke", boom(ZeroDivisionError("oops")))
     assert main.run([]) == 70
     err = capsys.readouterr().err
@@ -202,7 +202,7 @@ def test_full_disk_under_stdout_is_error_not_success(tmp_path):
     assert "Exception ignored" not in done.err
 
 
-def test_ctrl_c_exits_with_130_and_says_that_nothing_is_half_written(tmp_path):
+def test_ctrl_c_exits_130_and_reports_nothing_half_written(tmp_path):
     code = (
         "import os, signal, sys, fourfold.cli.main as entry\n"
         # A shell that starts something in the background has it ignore this signal.

@@ -93,7 +93,7 @@ def test_root_twice_is_refused(call, root):
     assert "unexpected extra argument" in done.err
 
 
-def test_optional_argument_is_not_taken_for_root_when_the_variable_is_set(call, root):
+def test_optional_argument_is_not_root_when_variable_is_set(call, root):
     assert call("stream", "create", "orders", FOURFOLD_ROOT=str(root)).code == 0
     done = call("stream", "append", "orders", '{"id": 1}', FOURFOLD_ROOT=str(root))
     assert (done.code, done.err) == (0, "")

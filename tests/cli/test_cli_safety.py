@@ -58,7 +58,7 @@ def test_a_store_in_use_can_be_backed_up_and_verified(process, root, tmp_path):
     assert process("verify", tmp_path / "copy").code == 0
 
 
-def test_ctrl_c_leaves_no_backup_or_a_whole_one_and_a_second_try_works(call, tmp_path):
+def test_ctrl_c_leaves_no_partial_backup_and_retry_works(call, tmp_path):
     root, copy = tmp_path / "large", tmp_path / "copy"
     table = Migration(1, "rows", "CREATE TABLE row (data BLOB) STRICT;")
     with fourfold.open(root) as store, store.database("rows", migrations=[table]).write() as txn:

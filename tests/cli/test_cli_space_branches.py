@@ -271,7 +271,7 @@ def test_a_bad_import_is_refused(run, on, tmp_path):
     assert run("import", "shop", DID, "-", stdin=other.encode()).code == 6
 
 
-def test_a_space_is_carried_over_to_the_other_kind_of_history_and_back(parted, run):
+def test_space_is_converted_between_histories_and_back(parted, run):
     done = parted("carry", "did:web:facts", "--json").document
     assert (done["history"], done["seq"], done["commits"]) == ("facts", 7, 7)
     assert "nothing new" in parted("carry", "did:web:facts").out

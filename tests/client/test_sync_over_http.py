@@ -130,7 +130,7 @@ def test_packages_are_pulled_in_parts(nodes):
         assert sync.run("talk").in_step
 
 
-def test_peer_lists_what_was_refused_of_it_and_of_no_other(nodes, tmp_path):
+def test_peer_lists_only_its_own_refused_rows(nodes, tmp_path):
     alice, bob = nodes
     carol = ServedNode(tmp_path / "carol", 9)
     for node, other in ((carol, bob), (bob, carol)):

@@ -29,7 +29,7 @@ def test_the_example_of_the_standard():
     )
 
 
-def test_keys_are_sorted_by_utf_16_and_ours_by_code_point():
+def test_jcs_sorts_keys_by_utf_16_and_ours_by_codepoint():
     value = {"\U0001f600": 1, "\ufb33": 2}
     assert encode_jcs(value) == '{"\U0001f600":1,"\ufb33":2}'.encode()
     assert encode(value) == '{"\ufb33":2,"\U0001f600":1}'.encode()

@@ -79,7 +79,7 @@ def test_a_request_sent_again_after_the_carry_over_is_known(source, target):
     assert target.transact(again, branch="f", session="phone", local_seq=3).replayed
 
 
-def test_what_was_written_since_is_brought_over_by_running_it_again(source, target):
+def test_second_run_carries_over_later_writes(source, target):
     bundle.carry_over(source, target)
     source.set("urn:d", {"n": 4})
     assert bundle.carry_over(source, target).commits == 1

@@ -153,9 +153,7 @@ def test_an_import_of_the_same_file_again_changes_nothing(source, target):
 
 
 @pytest.mark.parametrize("cut", [2, 5, 20, -1])
-def test_an_import_that_was_cut_off_says_so_and_goes_on_when_run_again(
-    source, target, cut, monkeypatch
-):
+def test_interrupted_import_is_reported_and_resumes(source, target, cut, monkeypatch):
     monkeypatch.setattr("fourfold.models.documents.bundle.EXPORT_PAGE_COMMITS", 3)
     lines = list(bundle.export(source))
     with pytest.raises(InvalidInput, match="cut off"):

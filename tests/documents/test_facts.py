@@ -111,7 +111,7 @@ def test_child_follows_fact_that_it_inherits_and_not_later_one(facts):
     assert facts.verify() == []
 
 
-def test_an_entity_that_the_parent_made_after_the_fork_has_a_first_fact_on_the_child(facts):
+def test_entity_created_after_fork_has_first_fact_on_child(facts):
     facts.branches.create("f")
     facts.set("a", {"n": 1})
     facts.set("a", {"n": 2}, branch="f")
@@ -242,7 +242,7 @@ def test_a_snapshot_keeps_its_types_too(facts):
     assert facts.verify() == []
 
 
-def test_a_document_too_deep_for_a_reference_is_refused_and_nothing_is_written(facts):
+def test_too_deep_document_is_refused_before_any_write(facts):
     deep = []
     for _ in range(600):
         deep = [deep]
@@ -364,7 +364,7 @@ def plain(state):
 
 @settings(max_examples=examples(40), deadline=None)
 @given(steps=st.lists(STEPS, max_size=16))
-def test_both_histories_give_the_same_states_at_every_seq_of_every_branch(steps):
+def test_both_histories_have_equal_states_at_every_seq(steps):
     with fourfold.open(":memory:") as store:
         revisions = store.space("did:key:zR", history="revisions")
         facts = store.space("did:key:zF", history="facts")

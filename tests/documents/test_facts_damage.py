@@ -131,7 +131,7 @@ def test_fact_that_was_replaced_with_all_its_hashes_breaks_commits(damageable):
 # Backups
 
 
-def test_a_space_of_facts_is_backed_up_and_restored_with_all_its_hashes(root, tmp_path):
+def test_backup_of_facts_restores_all_hashes(root, tmp_path):
     with fourfold.open(root) as store:
         space = store.space(DID, history="facts")
         lived_in(space)

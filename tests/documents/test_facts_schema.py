@@ -129,7 +129,7 @@ def test_the_view_state_shows_what_each_head_says(facts):
     ]
 
 
-def test_every_question_to_a_space_of_revisions_has_an_answer_of_the_same_shape(store):
+def test_facts_and_revisions_return_results_of_equal_shape(store):
     def shapes(history, names):
         space = store.space(f"did:key:z{history.name}", history=history.name)
         connection = apsw.Connection(str(space.database.path), flags=apsw.SQLITE_OPEN_READONLY)

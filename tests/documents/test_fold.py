@@ -216,7 +216,7 @@ def test_patches_alone_fold_to_the_same_state_in_one_go(log):
     assert base == untouched
 
 
-def test_a_patch_that_does_not_fit_is_named_also_in_one_go():
+def test_patch_that_does_not_apply_is_named_in_bulk():
     rows = [
         (4, "patch", [{"op": "add", "path": "/m", "value": 1}]),
         (7, "patch", [{"op": "remove", "path": "/z"}]),

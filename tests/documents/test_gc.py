@@ -83,7 +83,7 @@ def test_policy_is_kept_in_space_and_is_each_spaces_own(root, history):
         {"blob_age_s": -1.0},
     ],
 )
-def test_a_policy_that_makes_no_sense_is_refused_and_nothing_is_given_up(space, fields):
+def test_invalid_policy_is_refused_and_removes_nothing(space, fields):
     space.set("a", {})
     space.set("a", {"n": 1})
     for call in (space.gc, space.set_gc_policy):
@@ -108,7 +108,7 @@ def test_maintenance_collects_where_a_policy_is_kept(space):
 # What stays
 
 
-def test_what_is_protected_is_read_back_equal_and_all_else_is_refused(space, batches):
+def test_protected_states_are_readable_and_others_refused(space, batches):
     points, known = lived_and_remembered(space)
     before = rows(space, "revision")
     done = space.gc(NEWEST)
@@ -126,7 +126,7 @@ def test_everything_at_or_above_the_horizon_stays(space, keep):
     check(space, known, points)
 
 
-def test_the_horizon_moves_up_step_by_step_and_each_step_takes_only_what_is_new(space, batches):
+def test_each_step_of_the_horizon_removes_only_new_rows(space, batches):
     points, known = lived_and_remembered(space)
     taken = 0
     for keep in (80, 55, 30, 8):
@@ -245,7 +245,7 @@ def test_children_of_a_deleted_branch_go_on(space):
 # What goes
 
 
-def test_values_that_several_facts_share_stay_until_the_last_of_them_goes(store):
+def test_shared_value_stays_until_its_last_fact_is_removed(store):
     space = store.space(DID, history="facts")
     shared = {"shared": "v" * 100}
     space.set("a", shared)
@@ -295,7 +295,7 @@ def test_values_of_snapshots_that_maintenance_dropped_are_found(store):
     assert space.verify() == []
 
 
-def test_snapshots_go_by_the_policy_but_never_those_with_which_the_log_begins(space):
+def test_gc_removes_snapshots_except_bases_of_the_log(space):
     for number in range(90):
         space.patch("a", [{"op": "add", "path": f"/{number % 7}", "value": number}])
     known = {at: space.read("a", at=at).document for at in range(60, 91)}

@@ -73,7 +73,7 @@ def test_error_names_horizon_and_is_not_mistaken_for_absence(collected, below):
     assert not isinstance(error, KeyError | ValueError)
 
 
-def test_history_is_refused_as_far_as_something_of_the_entity_is_gone(collected):
+def test_history_is_refused_where_rows_are_truncated(collected):
     space = collected
     refused(space, lambda: space.history("a"))
     with pytest.raises(HistoryTruncated) as caught:
@@ -184,7 +184,7 @@ def test_merge_overtaken_by_a_collection_is_recomputed(space, monkeypatch):
     assert space.verify() == []
 
 
-def test_a_watch_from_an_old_seq_is_refused_and_one_from_the_horizon_is_whole(collected, below):
+def test_watch_before_the_horizon_is_refused_and_after_is_complete(collected, below):
     space = collected
     refused(space, lambda: space.watch(after=below))
     refused(space, lambda: space.watch(["a"], after=0, branch="f"))

@@ -140,7 +140,7 @@ def test_a_seal_above_the_horizon_is_no_excuse(copy):
     assert any("sealed" in each for each in found(history, connection))
 
 
-def test_what_was_damaged_before_is_not_sealed_as_if_it_were_sound(root, history, space_file):
+def test_gc_does_not_sign_rows_damaged_before(root, history, space_file):
     with fourfold.open(root) as store:
         space = store.space(DID, history=history)
         for number in range(6):

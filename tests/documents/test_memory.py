@@ -186,7 +186,7 @@ def test_reads_extend_the_time_to_live(timed, clock):
     assert len(timed.history(ADA, "k")) == 1
 
 
-def test_reads_write_at_most_ten_times_in_one_time_to_live(timed, clock):
+def test_reads_write_at_most_ten_times_per_ttl(timed, clock):
     timed.put(ADA, "k", {}, ttl_s=100)
     before = timed.space.position()
     for _ in range(500):

@@ -72,7 +72,7 @@ def test_at_the_level_of_entities_they_are_a_conflict(forked):
     }
 
 
-def test_one_field_changed_on_both_sides_is_a_conflict_and_nothing_is_written(forked):
+def test_field_changed_on_both_sides_conflicts_without_a_write(forked):
     forked.patch("urn:a", add("x", 1), branch="work")
     forked.patch("urn:a", [*add("x", 2), *add("list", [1, 2])])
     forked.set("urn:harmless", {"value": 1}, branch="work")
@@ -178,7 +178,7 @@ def test_merging_back_and_forth_keeps_both_sides_alike(forked):
     assert forked.branches.merge("", "work").commit is None
 
 
-def test_after_a_merge_back_a_change_that_goes_back_to_the_old_value_is_a_change(forked):
+def test_reverting_a_value_after_a_merge_back_is_a_change(forked):
     forked.patch("urn:a", add("x", 1), branch="work")
     forked.branches.merge("work", "")
     forked.branches.merge("", "work")

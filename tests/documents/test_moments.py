@@ -208,7 +208,7 @@ def test_an_empty_space_has_no_commit_at_any_moment(space):
         assert timestamps.seq_at(view, EPOCH) == 0
 
 
-def test_a_moment_without_a_time_zone_is_refused_and_the_first_of_all_is_not(space):
+def test_timestamp_without_zone_is_refused_and_the_earliest_accepted(space):
     space.set("a", {"n": 1})
     with pytest.raises(InvalidInput):
         space.read("a", at=EPOCH.replace(tzinfo=None))

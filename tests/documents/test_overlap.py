@@ -162,7 +162,7 @@ def test_no_patch_that_changes_what_was_read_goes_unnoticed(data, document):
 
 
 @given(st.data(), st.none() | DOCUMENTS)
-def test_no_list_of_patches_that_changes_what_was_read_goes_unnoticed(data, document):
+def test_every_patch_that_changes_a_read_is_detected(data, document):
     listed = data.draw(fitting_patches(document or {}))
     after = patch.apply(document or {}, listed)
     before = ABSENT if document is None else document

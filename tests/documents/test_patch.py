@@ -269,7 +269,7 @@ def test_values_are_equal_as_json_has_it(present, given_value, equal):
         assert len(removed["value"]) == (2 if equal else 3)
 
 
-def test_equal_element_is_found_after_one_that_only_python_calls_equal():
+def test_equal_element_is_found_after_one_equal_in_python():
     document = value([True, 1, False, 0])
     assert same(patch.apply(document, [one("add-unique", "/value", values=[1.0, 0])]), document)
     after = patch.apply(document, [one("remove-by-value", "/value", value=1)])

@@ -212,7 +212,7 @@ def test_a_document_is_an_object(other):
         json_pointer.check_document(other)
 
 
-def test_a_value_that_shares_its_parts_is_looked_at_once_per_level():
+def test_shared_parts_of_a_value_are_visited_once_per_level():
     value = [1]
     for _ in range(400):
         value = [value, value]

@@ -25,7 +25,7 @@ def patch(entity, field, value):
 @pytest.mark.parametrize("kind", sorted(HISTORIES))
 @settings(max_examples=examples(15), deadline=None)
 @given(script=SCRIPTS)
-def test_many_are_what_single_reads_give_at_every_point_of_every_branch(kind, script):
+def test_read_many_equals_single_reads_at_every_seq(kind, script):
     asked = [*IDS, "urn:never"]
     with played(script, kind) as space:
         for name, seq in points(space):
@@ -164,7 +164,7 @@ def test_memory_knows_branches_apart(space):
             space.read_many(ids, "nowhere")
 
 
-def test_many_read_at_once_are_of_one_point_while_others_write(space):
+def test_read_many_is_consistent_while_others_write(space):
     """Both entities always change together, so no reader may see them apart."""
     names = ["a", "b"]
 

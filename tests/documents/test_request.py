@@ -31,9 +31,7 @@ CONDITIONS = st.lists(st.builds(lambda name: {"kind": "absent", "id": name}, IDS
 
 
 @given(OPERATIONS, READS, CONDITIONS, st.sampled_from(["", "a/b", "f-1"]), st.integers(0, 2**40))
-def test_the_text_of_a_request_is_the_sorted_json_of_all_that_it_asks(
-    operations, reads, conditions, branch, local_seq
-):
+def test_text_of_a_request_is_its_sorted_json(operations, reads, conditions, branch, local_seq):
     request = make_request(
         operations,
         branch=branch,

@@ -36,7 +36,7 @@ def increment(path="/n", by=1):
 # States
 
 
-def test_what_was_never_written_what_is_empty_and_what_is_deleted_are_three_things(space):
+def test_missing_empty_and_deleted_documents_differ(space):
     assert space.read("a") is None
     space.set("a", {})
     state = space.read("a")
@@ -254,7 +254,7 @@ def test_a_refused_transaction_leaves_nothing_in_the_cache(space):
 
 
 @pytest.mark.parametrize("point", ["kernel.statement.before", "kernel.commit.before"])
-def test_a_commit_that_fails_on_its_way_to_the_disk_leaves_nothing_in_the_cache(space, point):
+def test_commit_that_fails_to_sync_leaves_cache_unchanged(space, point):
     space.set("a", {"n": 1})
     failpoints.arm(point, "raise")
     with pytest.raises(FourfoldError):

@@ -73,7 +73,7 @@ def test_metadata_is_an_entity_written_with_the_bytes(space):
     }
 
 
-def test_a_blob_too_large_to_share_a_commit_is_written_with_its_metadata(space):
+def test_blob_too_large_for_a_commit_is_written_with_metadata(space):
     data = bytes(limits.GROUP_BYTES_MAX + 1)
     found = space.blobs.put(data, metadata={"zeros": True})
     assert space.blobs.stat(found).size == len(data)

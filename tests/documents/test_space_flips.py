@@ -125,14 +125,14 @@ def rounds(sound, tmp_path, seed, times):
     }
 
 
-def test_one_wrong_bit_in_any_column_of_any_table_is_found(sound, tmp_path):
+def test_one_flipped_bit_in_any_column_is_found(sound, tmp_path):
     tried, all_of_them = rounds(sound, tmp_path, seed=1, times=1)
     assert tried == all_of_them
     assert {"commit", "branch", "head", "snapshot", "blob_store"} <= {table for table, _ in tried}
 
 
 @pytest.mark.slow
-def test_many_wrong_bits_in_every_column_of_every_table_are_found(sound, tmp_path):
+def test_many_flipped_bits_in_every_column_are_found(sound, tmp_path):
     rounds(sound, tmp_path, seed=2, times=25)
 
 

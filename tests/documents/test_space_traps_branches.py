@@ -53,7 +53,7 @@ def test_b1_patch_on_inherited_entity_starts_from_parents_state(space):
     assert document(space, "a") == {"x": 1, "y": 1}
 
 
-def test_b1_a_patch_on_an_inherited_chain_of_patches_starts_from_its_end(space):
+def test_b1_patch_on_an_inherited_chain_starts_from_its_end(space):
     long_chain(space, "a", count=13)
     space.branches.create("child")
     long_chain(space, "a", "child", count=13)
@@ -130,7 +130,7 @@ def test_b4_a_parents_head_beyond_the_fork_is_not_used(space):
     assert [each.seq for each in space.history("a", "f")] == [1]
 
 
-def test_b5_deleting_a_branch_is_a_mark_and_its_name_is_used_up(space):
+def test_b5_deleted_branch_is_marked_and_its_name_reserved(space):
     space.set("a", {"n": 1})
     space.branches.create("f")
     space.patch("a", replace("/n", 2), branch="f")
@@ -247,7 +247,7 @@ def test_b10_reading_inherited_entity_leaves_no_head_on_child(space):
         assert view.all("SELECT branch, id FROM head") == [("", "a")]
 
 
-def test_b11_a_snapshot_of_the_parent_beyond_the_fork_is_not_used_by_the_child(space):
+def test_b11_child_ignores_snapshots_of_parent_after_the_fork(space):
     seq = long_chain(space, "a", count=9)
     space.branches.create("f", at=seq)
     space.patch("a", add("/after the fork, and long enough for a snapshot", "x" * 300))
@@ -297,7 +297,7 @@ def test_b13_request_is_replayed_also_when_its_branch_has_ended(space):
     assert space.seq() == 3
 
 
-def test_b14_a_deletion_that_an_earlier_merge_had_nothing_to_write_for_is_merged_on(space):
+def test_b14_deletion_without_a_write_in_one_merge_is_propagated(space):
     space.set("a", {"n": 1})
     space.set("b", {"n": 1})
     space.branches.create("empty", at=0)

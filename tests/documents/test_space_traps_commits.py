@@ -41,7 +41,7 @@ def refused(space, error, *arguments, **keywords):
     return caught.value
 
 
-def test_d1_a_patch_that_cannot_be_applied_is_refused_when_it_comes(space, monkeypatch):
+def test_d1_patch_that_does_not_apply_is_refused_at_commit(space, monkeypatch):
     # Without snapshots nothing reads the entity back; the patch is still applied.
     monkeypatch.setattr("fourfold.models.documents.writer.SNAPSHOT_PATCHES_MIN", 10**9)
     space.set("a", {"n": 1})
@@ -51,7 +51,7 @@ def test_d1_a_patch_that_cannot_be_applied_is_refused_when_it_comes(space, monke
     assert space.read("a").document == {"n": 1}
 
 
-def test_d1_a_bad_patch_is_refused_also_when_a_later_set_would_hide_it(space):
+def test_d1_bad_patch_is_refused_despite_a_later_set(space):
     refused(space, InvalidInput, [patch("a", replace("/no/where", 1)), put("a", n=1)])
     assert space.read("a") is None
 
@@ -67,7 +67,7 @@ def test_d1_a_bad_patch_in_the_middle_takes_everything_back(space):
 
 
 @pytest.mark.parametrize("before", ["nothing", "tombstone"])
-def test_d2_a_patch_on_nothing_or_on_a_tombstone_starts_from_an_empty_document(space, before):
+def test_d2_patch_of_a_missing_or_deleted_document_starts_empty(space, before):
     if before == "tombstone":
         space.set("a", {"old": 1})
         space.delete("a")
@@ -83,7 +83,7 @@ def test_d3_name_of_refused_request_may_be_used_again(space):
     assert (commit.seq, commit.replayed) == (1, False)
 
 
-def test_d4_a_replay_is_known_by_its_meaning_and_not_by_the_order_of_its_keys(space):
+def test_d4_replay_is_recognised_regardless_of_key_order(space):
     name = {"session": "s", "local_seq": 7}
     one = {"op": "set", "id": "a", "value": {"x": 1, "y": {"b": 2, "a": 1}}}
     other = {"value": {"y": {"a": 1, "b": 2}, "x": 1}, "id": "a", "op": "set"}
@@ -153,7 +153,7 @@ def test_d5_two_equal_blind_commits_are_two_commits(space):
     assert [each.seq for each in space.history("b")] == [4, 5]
 
 
-def test_d6_the_same_change_of_the_same_state_on_two_branches_is_two_changes(space):
+def test_d6_equal_changes_on_two_branches_are_two_commits(space):
     space.set("a", {"n": 1})
     space.branches.create("f")
     for branch in ("", "f"):
@@ -201,7 +201,7 @@ def test_d11_a_read_in_the_future_is_refused(space):
         {"op": "add", "path": "/l/-", "value": 9},
     ],
 )
-def test_d12_a_change_that_shifts_an_array_conflicts_with_reads_of_its_elements(space, shift):
+def test_d12_array_shift_conflicts_with_reads_of_elements(space, shift):
     space.set("a", {"l": [1, 2, 3], "x": 0})
     space.patch("a", [shift])
     error = refused(space, StaleRead, [put("b")], reads=read_of("a", 1, "l", "2"))
@@ -276,7 +276,7 @@ def test_d16_local_seqs_may_come_in_any_order(space):
     assert [entry.local_seq for entry in space.log()] == [501, 7, 8]
 
 
-def test_d16_a_session_that_wants_order_is_refused_what_comes_too_late(space):
+def test_d16_ordered_session_refuses_late_commits(space):
     def send(number, session="s"):
         return {
             "operations": [put("a", n=number)],
@@ -336,7 +336,7 @@ def test_pending_read_conflicts_with_a_write_of_another_in_between(space):
     assert error.details == {"entity": "a", "read_seq": 0, "conflict_seq": 2}
 
 
-def test_a_pending_read_conflicts_with_own_writes_that_it_does_not_name(space):
+def test_pending_read_conflicts_with_unnamed_own_writes(space):
     space.transact([put("a", n=1)], session="s", local_seq=1)
     space.transact([put("a", n=2)], session="s", local_seq=2)
     request = {"session": "s", "local_seq": 3}

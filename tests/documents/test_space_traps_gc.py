@@ -38,7 +38,7 @@ def patched(space, entity, count, branch=""):
 # C11: the oldest state that is left has something to start from
 
 
-def test_c11_what_is_left_has_a_base_for_every_entity_fork_and_merge(space):
+def test_c11_every_entity_fork_and_merge_keeps_a_base(space):
     patched(space, "a", 25)
     fork = patched(space, "b", 25)
     space.branches.create("f")
@@ -98,7 +98,7 @@ def test_c11_snapshot_with_which_log_begins_is_no_longer_derived(space):
 # D7: the facts that nothing refers to are the heads
 
 
-def test_d7_heads_stay_and_the_chain_can_be_checked_from_the_oldest_that_is_left(facts):
+def test_d7_heads_stay_and_the_remaining_chain_verifies(facts):
     patched(facts, "a", 20)
     facts.set("quiet", {"n": 1})
     patched(facts, "a", 20)

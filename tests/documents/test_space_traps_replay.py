@@ -44,7 +44,7 @@ def test_c1_set_after_snapshot_is_base_of_what_follows(space):
     assert cold(space, "a", at=12).document == {"list": list(range(12))}
 
 
-def test_c2_a_patch_after_a_delete_does_not_bring_back_what_was_deleted(space):
+def test_c2_patch_after_delete_does_not_restore_old_fields(space):
     space.set("a", {"old": 1})
     space.delete("a")
     space.patch("a", add("/new", 1))
@@ -101,7 +101,7 @@ def test_c4_set_patch_patch_delete_patch_in_one_commit(space):
     assert (state.document, state.op, state.seq) == ({"k": 4}, "patch", 1)
 
 
-def test_c5_a_point_in_time_is_after_the_last_operation_of_its_seq(space):
+def test_c5_read_at_seq_includes_its_last_operation(space):
     patch_times(space, 8)
     space.transact(
         [{"op": "patch", "id": "a", "patches": add("/x", number)} for number in range(4)]
@@ -111,7 +111,7 @@ def test_c5_a_point_in_time_is_after_the_last_operation_of_its_seq(space):
     assert cold(space, "a", at=8).document == {"list": list(range(8))}
 
 
-def test_c6_a_snapshot_that_contradicts_the_log_is_named_and_corrected_by_the_next(space):
+def test_c6_wrong_snapshot_is_reported_and_the_next_corrects_it(space):
     patch_times(space, 12)
     [seq] = snapshots(space)[:1]
     keep = space.history_kind.keep_snapshot
@@ -166,9 +166,7 @@ def long_life(space, count):
 
 
 @pytest.mark.parametrize("cached", [True, False])
-def test_c9_the_cost_of_a_commit_does_not_grow_with_the_patches_before_it(
-    space, cached, monkeypatch
-):
+def test_c9_commit_cost_is_independent_of_earlier_patches(space, cached, monkeypatch):
     if not cached:
         monkeypatch.setattr(space._cache, "get", lambda key: None)
     long_life(space, 100)

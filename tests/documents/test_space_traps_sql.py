@@ -23,7 +23,7 @@ def columns(space, table):
         return {row[1]: row[2] for row in view.all(f'PRAGMA table_info("{table}")')}
 
 
-def test_a1_the_reserved_word_commit_is_a_table_that_can_be_written_and_read(space):
+def test_a1_table_named_commit_is_written_and_read(space):
     space.set("a", {"n": 1})
     with space.view() as view:
         assert view.all('SELECT seq, branch FROM "commit"') == [(1, "")]
@@ -41,7 +41,7 @@ def test_a2_page_size_is_that_of_specification_by_default(space):
     assert pragma(space, "page_size") == 32_768
 
 
-def test_a3_foreign_keys_are_on_for_the_writer_and_for_every_reader(space):
+def test_a3_foreign_keys_are_on_for_writer_and_readers(space):
     assert pragma(space, "foreign_keys") == 1
     with space.database.write() as txn:
         assert txn.value("PRAGMA foreign_keys") == 1
@@ -103,7 +103,7 @@ def test_a7_commit_succeeds_while_reader_holds_older_state(space):
     assert space.read("a").document == {"n": 2}
 
 
-def test_a7_a_commit_has_the_right_to_write_before_it_looks_at_anything(space):
+def test_a7_commit_takes_the_write_lock_before_reading(space):
     space.set("a", {"n": 1})
     seen = []
 
@@ -129,13 +129,13 @@ def test_a8_indexes_that_repeat_a_primary_key_are_left_out(revisions):
     assert not found & {"idx_revision_entity_seq", "idx_snapshot_lookup", "idx_head_branch"}
 
 
-def test_a9_a_new_space_can_be_written_whatever_the_order_of_its_tables(space):
+def test_a9_new_space_is_writable_in_any_table_order(space):
     space.set("a", {})
     with space.view() as view:
         assert view.all("PRAGMA foreign_key_check") == []
 
 
-def test_a10_what_a_power_cut_may_take_is_known_and_can_be_made_durable(space):
+def test_a10_power_cut_loss_is_bounded_and_sync_makes_durable(space):
     space.set("a", {})
     counter = space.history_kind.seq
     assert space.database.durable(counter) <= space.seq()
@@ -162,7 +162,7 @@ def test_a11_order_is_that_of_seqs_and_not_of_clock(space):
     assert space.read("a", at=3).document == {"n": 2}
 
 
-def test_a12_a_blob_may_have_no_content_type_and_says_when_it_was_stored(space):
+def test_a12_blob_has_optional_content_type_and_time(space):
     with space.view() as view:
         table = {row[1]: row[3] for row in view.all("PRAGMA table_info(blob_store)")}
     assert table["content_type"] == 0
@@ -177,7 +177,7 @@ def test_a13_view_state_shows_newest_revision_of_every_entity(revisions):
     assert found == [("", "a", 1, 0), ("", "b", 2, 1)]
 
 
-def test_a13_the_view_state_of_facts_shows_patches_as_what_they_are(store):
+def test_a13_view_state_shows_patches_as_patches(store):
     facts = store.space(DID, history="facts")
     facts.set("a", {"n": 1})
     facts.patch("a", [{"op": "add", "path": "/n", "value": 2}])
@@ -187,9 +187,7 @@ def test_a13_the_view_state_of_facts_shows_patches_as_what_they_are(store):
 
 
 @pytest.mark.parametrize("retention", [1, 2, "log"])
-def test_a14_snapshots_are_dropped_by_their_key_and_the_newest_of_each_entity_stay(
-    space, retention
-):
+def test_a14_snapshots_are_dropped_by_key_except_the_newest(space, retention):
     space.branches.create("f")
     for branch, entity in (("", "a"), ("", "b"), ("f", "a")):
         for number in range(60):

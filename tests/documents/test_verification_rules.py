@@ -101,7 +101,7 @@ def test_what_every_file_says_about_itself_is_checked(file):
     assert fault.key == {"key": "database_id"}
 
 
-def test_a_patch_that_does_not_apply_is_named_by_its_row_though_all_digests_fit(file, monkeypatch):
+def test_patch_that_does_not_apply_is_reported_despite_valid_digests(file, monkeypatch):
     """As if the rules of the fold had changed under the log."""
     whole = fold.fold
 
@@ -133,7 +133,7 @@ def test_a_snapshot_is_compared_with_what_replay_gives(file):
     )
 
 
-def test_the_row_of_a_changed_revision_is_named_with_what_was_asked_for(root):
+def test_changed_revision_is_reported_with_its_row(root):
     with fourfold.open(root) as store:
         store.space(DID, "revisions").set("a", {"n": 1})
         store.space(DID).set("b", {"n": 2})
@@ -279,7 +279,7 @@ def test_history_may_be_collected_while_it_is_replayed(long_history, monkeypatch
         "UPDATE {log} SET id = CAST(x'ff' AS TEXT) WHERE id = 'e5' AND seq > 150",
     ],
 )
-def test_damage_in_a_long_history_is_found_in_parts_as_at_once(long_history, damage, monkeypatch):
+def test_verify_in_parts_finds_the_same_damage(long_history, damage, monkeypatch):
     space = long_history.space(DID)
     path, revisions = space.database.path, space.history_kind.name == "revisions"
     names = {"log": "revision" if revisions else "occurrence"}

@@ -96,7 +96,7 @@ def test_verify_reads_few_rows_in_one_transaction(space, monkeypatch):
     assert sum(counts) > 3 * REVISIONS
 
 
-def test_check_of_the_log_ends_though_an_entity_is_written_faster_than_it_is_read(space):
+def test_log_check_ends_despite_a_faster_writer(space):
     steps = itertools.count()
     patch = {"op": "patch", "id": "e5", "patches": INCREMENT}
 

@@ -113,7 +113,7 @@ def test_pages_are_no_border(space, monkeypatch):
     assert [commit.seq for commit in caught_up(space, after=0)] == list(range(1, 9))
 
 
-def test_a_branch_shows_what_it_inherited_and_its_own_and_nothing_else(space, monkeypatch):
+def test_watch_of_a_branch_shows_inherited_and_own_commits(space, monkeypatch):
     monkeypatch.setattr("fourfold.models.documents.feed.WATCH_PAGE_COMMITS", 2)
     space.set("urn:a", {"value": 1})
     space.set("urn:a", {"value": 2})
@@ -162,7 +162,7 @@ def test_closing_ends_the_wait(space, monkeypatch):
     assert watch.next() is None
 
 
-def test_consumers_of_many_writers_see_every_commit_once_and_in_order(space):
+def test_consumers_see_every_commit_once_and_in_order(space):
     consumers, each = 3, 40
     seen = [[] for _ in range(consumers)]
 

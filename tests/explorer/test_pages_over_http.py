@@ -257,7 +257,7 @@ def test_the_home_of_the_past_shows_what_was_newest_then(own_shop):
     assert "entries in the hour before" in body
 
 
-def test_lists_of_the_past_do_not_ask_to_create_what_exists_now(shop):
+def test_past_lists_offer_no_creation_of_existing_items(shop):
     for path in ("/documents", "/streams", "/sessions", "/graphs"):
         body = text_of(get(shop, f"{path}?at=2001-01-01"))
         assert "created until then" in body, path
@@ -319,7 +319,7 @@ def test_records_are_paged_and_filtered(shop):
     assert json.loads(get(shop, "/streams.json").text)["next_after"] is not None
 
 
-def test_a_document_is_shown_at_any_point_with_its_changes_and_authors(shop):
+def test_document_page_shows_any_seq_with_changes_and_authors(shop):
     page = json.loads(get(shop, f"/document.json?{DOCUMENT}&at=8&from=3&blame=1").text)
     assert page["state"]["document"]["items"][0]["qty"] == 9
     assert [(row["path"], row["before"], row["after"]) for row in page["changes"]] == [

@@ -75,7 +75,7 @@ def test_sync_of_the_past_leaves_out_what_came_later(synced):
     assert "No peer was added until then" in text
 
 
-def test_the_state_of_sync_is_for_keys_that_may_read_all_graphs(synced):
+def test_sync_state_requires_a_key_for_all_graphs(synced):
     assert ask(synced, "/sync", "graphs").status == 200
     for key in ("some", "streams"):
         for path in ("/sync", "/sync.json", "/v1/sync/status"):

@@ -122,7 +122,7 @@ def test_a_type_has_one_id_for_ever(path):
     again.database.close()
 
 
-def test_steps_bring_an_app_to_its_version_and_a_failing_one_changes_nothing(graphs):
+def test_failing_upgrade_step_of_an_app_changes_nothing(graphs):
     types = with_notes(graphs)
     graphs.insert_parent(APP, {"type_id": types["parent"], "owner_identity": 1})
     two = Migration(2, "colour", "CREATE TABLE {app}_colour (parent_id INTEGER, colour TEXT)")

@@ -152,7 +152,7 @@ def test_rows_that_are_alike_do_go_by_columns(graphs, types):
         ({"global_seq": 5}, InvalidInput),
     ],
 )
-def test_one_bad_row_of_many_is_refused_and_nothing_is_written(graphs, types, changes, error):
+def test_one_bad_row_refuses_the_whole_batch(graphs, types, changes, error):
     graphs.insert_parent(APP, {"type_id": types["parent"], "owner_identity": 1})
     row = {"type_id": types["attr"], "owner_identity": 1, "parent_id": 1, "value_text": "x"}
     rows = [dict(row) for _ in range(30)]

@@ -21,7 +21,7 @@ def pages(graphs, **wanted):
     return found, feed.position
 
 
-def test_rows_of_all_tables_come_in_the_order_in_which_they_were_written(graphs, types):
+def test_feed_has_rows_of_all_tables_in_write_order(graphs, types):
     kinds = []
     for turn in range(3):
         with graphs.transaction() as txn:
@@ -44,7 +44,7 @@ def test_a_page_of_large_envelopes_holds_few_of_them(graphs, types):
     assert position == 6
 
 
-def test_a_page_of_small_envelopes_holds_about_as_many_rows_as_asked_for(graphs, types):
+def test_page_of_small_envelopes_has_about_the_requested_rows(graphs, types):
     with graphs.database.write():
         for _ in range(500):
             graphs.insert_parent(APP, parent(types))
@@ -53,7 +53,7 @@ def test_a_page_of_small_envelopes_holds_about_as_many_rows_as_asked_for(graphs,
     assert all(50 <= len(page) <= 200 for page in found[:-1])
 
 
-def test_a_large_envelope_between_small_ones_does_not_swell_the_page_before_it(graphs, types):
+def test_large_envelope_does_not_enlarge_the_page_before_it(graphs, types):
     with graphs.database.write():
         for _ in range(30):
             graphs.insert_parent(APP, parent(types))
@@ -177,9 +177,7 @@ def test_feed_returns_at_its_timeout_and_goes_on_when_iterated(graphs, types, mo
 
 @pytest.mark.parametrize("limit", [1, 10, 1000])
 @pytest.mark.parametrize("mask", [None, 1])
-def test_page_has_no_more_rows_than_its_limit_unless_one_transaction_has(
-    graphs, types, limit, mask
-):
+def test_page_exceeds_its_limit_only_for_one_transaction(graphs, types, limit, mask):
     sizes = [700, 3, 4, 5, 700, 700, *[1] * 40, 700]
     with graphs.database.write():
         for size in sizes:

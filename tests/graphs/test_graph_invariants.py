@@ -90,9 +90,7 @@ INVARIANTS = {
     ),
     11: (
         "a step of an app that fails takes back its tables and its version",
-        [
-            "graphs/test_apps.py::test_steps_bring_an_app_to_its_version_and_a_failing_one_changes_nothing"
-        ],
+        ["graphs/test_apps.py::test_failing_upgrade_step_of_an_app_changes_nothing"],
     ),
     12: (
         "a cursor never goes back, and falls with the rows of its transaction",
@@ -150,15 +148,13 @@ INVARIANTS = {
     ),
     22: (
         "a caller that waits too long for the writer gets a retryable error",
-        [
-            "graphs/test_graph_upkeep.py::test_a_writer_that_waits_too_long_gets_an_error_that_can_be_tried_again"
-        ],
+        ["graphs/test_graph_upkeep.py::test_writer_that_times_out_gets_a_retryable_error"],
     ),
     23: (
         "upkeep does not disturb readers, a closed file has no log, and numbers show no rows",
         [
             "graphs/test_graph_upkeep.py::test_vacuum_does_not_wait_and_is_refused_during_a_read",
-            "graphs/test_graph_upkeep.py::test_closed_file_leaves_no_log_and_is_for_its_owner_only",
+            "graphs/test_graph_upkeep.py::test_closed_file_leaves_no_wal_and_is_private",
             "graphs/test_graph_upkeep.py::test_metrics_have_every_name_of_specification_and_never_row",
         ],
     ),
@@ -169,7 +165,7 @@ INVARIANTS = {
     25: (
         "files are for their owner only, and have one writing process",
         [
-            "graphs/test_graph_upkeep.py::test_closed_file_leaves_no_log_and_is_for_its_owner_only",
+            "graphs/test_graph_upkeep.py::test_closed_file_leaves_no_wal_and_is_private",
             "graphs/test_graph_upkeep.py::test_a_second_process_cannot_write_and_may_read",
         ],
     ),
@@ -187,7 +183,7 @@ def test_every_claim_has_tests_and_they_exist():
             assert f"def {name}(" in (TESTS / file).read_text("utf-8"), test
 
 
-def test_1_numbers_go_on_where_they_ended_also_after_refusals_and_a_reopen(path):
+def test_1_seqs_continue_after_refusals_and_a_reopen(path):
     graphs = open_graphs(path)
     types = with_notes(graphs)
     op = {"op": "parent_create", "app_id": APP, "owner_identity": 1, "payload": {}}
@@ -299,7 +295,7 @@ INJECTIONS = [
 
 
 @pytest.mark.parametrize("text", INJECTIONS)
-def test_19_text_that_looks_like_sql_is_kept_as_it_is_or_refused(graphs, types, text):
+def test_19_text_like_sql_is_stored_verbatim_or_refused(graphs, types, text):
     graphs.upsert_setting(text, text)
     assert graphs.get_setting(text) == text
     number = graphs.register_type(APP, "attr", text)

@@ -88,7 +88,7 @@ def test_checkpoint_stops_at_reader_and_goes_on_without_it(graphs, types, path):
         graphs.checkpoint("SOMETIMES")
 
 
-def test_closed_file_leaves_no_log_and_is_for_its_owner_only(path):
+def test_closed_file_leaves_no_wal_and_is_private(path):
     graphs = open_graphs(path)
     with_notes(graphs)
     graphs.database.close()
@@ -144,7 +144,7 @@ def test_two_processes_that_start_on_empty_folder_make_one_schema(path):
     graphs.database.close()
 
 
-def test_a_writer_that_waits_too_long_gets_an_error_that_can_be_tried_again(path):
+def test_writer_that_times_out_gets_a_retryable_error(path):
     options = Options(transaction_deadline_s=0.2)
     graphs = open_graphs(path, options=options)
     types = with_notes(graphs)

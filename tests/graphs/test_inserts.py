@@ -149,7 +149,7 @@ def unshare_then_share(graphs, types, txn):
     graphs.insert_attr(APP, attr(types, made, sync_flags=1), txn=txn)
 
 
-def test_numbers_and_ids_go_on_when_a_step_beside_others_is_undone(graphs, types):
+def test_seqs_and_ids_continue_after_a_rolled_back_step(graphs, types):
     """What transactions leave to each other must not survive the step that left it."""
     with graphs.database.write() as outer:
         graphs.insert_many_parents(APP, [parent(types)] * 2)

@@ -113,7 +113,7 @@ def test_a_past_number_shows_the_versions_of_that_time(graphs, types):
         graphs.newest(APP, "attr", body, at=1)
 
 
-def test_what_its_owner_suppresses_is_hidden_until_it_is_taken_back(graphs, types):
+def test_suppressed_row_is_hidden_until_the_suppression_ends(graphs, types):
     mine = graphs.insert_parent(APP, {"type_id": types["parent"], "owner_identity": 1})
     rating = {"type_id": types["suppress"], "target_parent_id": mine}
     graphs.insert_rating(APP, {**rating, "owner_identity": 2})

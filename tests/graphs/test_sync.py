@@ -38,7 +38,7 @@ from fourfold.models.graphs.sync.keys import Ed25519Signer, to_bytes
 # What arrives
 
 
-def test_rows_of_all_kinds_and_values_arrive_as_they_were_written(nodes):
+def test_rows_of_all_kinds_arrive_unchanged(nodes):
     alice, bob, _ = nodes
     values = [
         {"value_number": 2.0**53}, {"value_number": 1.7e18}, {"value_number": -0.0},
@@ -187,7 +187,7 @@ def test_every_changed_byte_is_noticed(nodes):
     assert take(bob, alice, data).accepted == 1
 
 
-def test_package_that_is_cut_off_too_large_or_of_another_format_is_refused(nodes):
+def test_truncated_oversized_or_unknown_package_is_refused(nodes):
     alice, bob, _ = nodes
     write(alice, "one")
     with pytest.raises(PackageTampered, match="cut off"):
@@ -381,7 +381,7 @@ def test_domain_that_a_relay_learns_later_is_forwarded(nodes):
     assert texts(carol) == ["both", "more"]
 
 
-def test_row_with_a_missing_target_is_parked_while_its_log_goes_on(nodes):
+def test_row_with_missing_target_waits_while_its_log_continues(nodes):
     alice, bob, carol = nodes
     write(alice, "hers")
     bob.pull_all(alice)
@@ -450,7 +450,7 @@ def restored(node, copy):
     return path
 
 
-def test_restored_node_continues_in_a_new_log_and_gets_its_rows_back(nodes, tmp_path):
+def test_restored_node_starts_a_new_log_and_recovers_rows(nodes, tmp_path):
     alice, bob, _ = nodes
     write(alice, "one")
     bob.pull_all(alice)

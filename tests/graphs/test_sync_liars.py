@@ -71,7 +71,7 @@ def test_edge_cannot_begin_elsewhere_in_one_envelope(people):
     assert refusal(carol, mallory, signed(mallory, one, two, edge, moved)) == "field_changed"
 
 
-def test_version_of_a_row_that_arrives_as_another_kind_stops_no_other_peer(people):
+def test_row_version_of_another_kind_stops_no_other_peer(people):
     alice, mallory, carol = people
     log, parent, other = ForgedLog(mallory), row(mallory), row(mallory, nonce=b"3" * 16)
     version = attr(mallory, id_of(other), 2, object=id_of(parent), version=2)

@@ -113,7 +113,7 @@ def test_items_of_different_functions_are_not_mixed(db):
     assert ledger.bodies(db) == ["a", "b", "c"]
 
 
-def test_items_wait_for_another_writer_and_are_completed_on_their_loop(db):
+def test_items_wait_for_the_writer_and_complete_on_their_loop(db):
     async def call():
         batches = Batches(db)
         with ledger.turn_held(db, "held"):

@@ -112,7 +112,7 @@ def test_log_stays_small_under_a_long_load_of_writes(path):
         assert db.integrity_check() == []
 
 
-def test_checkpoint_of_a_busy_database_delays_no_other_and_is_requested_again(path, tmp_path):
+def test_checkpoint_of_busy_database_is_retried_without_delaying_others(path, tmp_path):
     """One thread makes the checkpoints of all databases."""
     body = b"x" * (10 * PAGE)
     options = Options(checkpoint_bytes=4096 * 20, transaction_deadline_s=600)

@@ -98,7 +98,7 @@ def test_a_lost_lock_file_does_not_repeat_a_version(store: FolderStore) -> None:
     assert after.modified > ahead.modified
 
 
-def test_a_folder_that_is_known_is_not_brought_to_disk_with_each_one_below_it(
+def test_known_folder_is_not_synced_with_each_child(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     synced: list[int] = []

@@ -359,7 +359,7 @@ def test_settings_that_cannot_work_are_refused_at_once(changes: dict[str, object
         S3Store(S3Settings(**({"bucket": "bucket"} | changes)))
 
 
-def test_plain_http_is_for_this_machine_or_for_those_who_ask() -> None:
+def test_plain_http_requires_loopback_or_an_option() -> None:
     for endpoint in ("http://127.0.0.1:9", "http://[::1]:9", "http://localhost:9"):
         S3Store(S3Settings("bucket", endpoint=endpoint))
     S3Store(S3Settings("bucket", endpoint="http://example.org", allow_http=True))

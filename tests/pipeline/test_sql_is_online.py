@@ -213,7 +213,7 @@ def grow_random_store(folder, seed, *, rounds, spaces, sessions, graphs, stream_
 
 
 @pytest.mark.spark
-def test_small_random_store_has_the_same_rows_in_sqlite_and_in_spark(spark, tmp_path):
+def test_random_store_has_equal_rows_in_sqlite_and_spark(spark, tmp_path):
     sizes = {"rounds": 2, "spaces": 2, "sessions": 2, "graphs": 1, "stream_steps": 12}
     points = []
     for store in grow_random_store(tmp_path, 11, **sizes):

@@ -180,7 +180,7 @@ def test_the_message_is_printed_plainly_even_by_a_key_error():
         (errors.MissingDependency, ImportError),
     ],
 )
-def test_errors_that_python_has_a_name_for_are_caught_by_that_name(cls, builtin):
+def test_errors_are_subclasses_of_their_builtin_counterparts(cls, builtin):
     with pytest.raises(builtin):
         raise cls("x")
 

@@ -180,7 +180,7 @@ def test_size_of_the_log_is_bounded(root):
     assert all(path.stat().st_mode & 0o077 == 0 for path in (root / "audit").iterdir())
 
 
-def test_log_that_cannot_be_written_fails_no_request_and_reports_what_it_lost(root, caplog):
+def test_unwritable_log_fails_no_request_and_reports_losses(root, caplog):
     (root / "audit").touch()
     log = AuditLog(root, 1 << 20)
     log.record(entry(1))

@@ -73,7 +73,7 @@ def test_first_key_must_be_able_to_create_others(server):
     assert (status, keys["required"], len(keys["keys"])) == (200, True, 1)
 
 
-def test_created_key_is_allowed_what_was_asked_and_records_its_origin(server, admin):
+def test_created_key_has_its_scopes_and_records_its_origin(server, admin):
     own = server.ask("GET", "/v1/key", secret=admin)[1]["key"]["id"]
     body = {"scopes": ["read"], "models": ["streams"], "prefix": "shop/", "label": "till"}
     key = server.create(body, admin)

@@ -129,7 +129,7 @@ def test_request_passed_to_uvicorn_has_all_headers(fronts, monkeypatch):
     assert [head.get(b"content-length") for head in left] == [b"8"]
 
 
-def test_known_head_in_http_1_0_is_an_http_1_0_request(fronts):
+def test_known_head_in_http_1_0_stays_http_1_0(fronts):
     for number, headers in enumerate(({}, {"connection": "keep-alive"})):
         prefix = f"old{number}"
         one = append(f"{prefix}a", **headers)
@@ -158,7 +158,7 @@ def test_first_key_applies_to_known_clients(tmp_path):
         front.stop()
 
 
-def test_known_head_with_a_key_is_checked_for_each_stream_and_after_each_change(tmp_path):
+def test_known_head_with_a_key_is_checked_again(tmp_path):
     front = Front(tmp_path / "store", fast=True, access=True)
     try:
         for name in ("mine/a", "mine/b", "other"):

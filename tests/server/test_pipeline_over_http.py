@@ -165,7 +165,7 @@ def waiting(root):
         txn.execute("DELETE FROM run WHERE job = 'wait'")
 
 
-def test_a_run_of_another_process_is_a_job_with_progress_until_its_end(ask, send, waiting, root):
+def test_run_of_another_process_is_a_job_with_progress(ask, send, waiting, root):
     listed = ask("/v1/jobs")["items"]
     assert [(row["kind"], row["status"]) for row in listed] == [
         *(("wait", "running"), ("write-tables", "failed")),

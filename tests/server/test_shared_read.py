@@ -36,7 +36,7 @@ def test_requests_at_the_same_time_share_one_read():
     asyncio.run(run())
 
 
-def test_request_after_a_slow_read_gets_the_old_result_while_another_is_read():
+def test_request_after_a_slow_read_gets_the_previous_result():
     async def run():
         clock = Clock(1.0)
         shared = SharedRead(clock.read, clock=clock)
@@ -53,7 +53,7 @@ def test_request_after_a_slow_read_gets_the_old_result_while_another_is_read():
 
 
 @pytest.mark.parametrize(("read_s", "now"), [(0.01, 0.2), (1.0, 61.0)])
-def test_request_waits_for_a_fast_read_or_if_the_result_is_too_old(read_s, now):
+def test_request_waits_for_fast_reads_and_stale_results(read_s, now):
     async def run():
         clock = Clock(read_s)
         shared = SharedRead(clock.read, clock=clock)

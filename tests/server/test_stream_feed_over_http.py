@@ -137,7 +137,7 @@ def test_clients_at_the_same_cursor_share_reads(front, monkeypatch):
     assert len(reads) == len(set(reads))
 
 
-def test_page_that_is_being_read_is_not_shared_if_it_may_have_missed_records(front):
+def test_page_being_read_is_not_shared_after_new_records(front):
     cursor = front.streams.read_feed().cursor
     began, goes_on = threading.Event(), threading.Event()
     read_feed = front.streams.read_feed

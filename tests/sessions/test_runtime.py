@@ -77,7 +77,7 @@ def test_no_commit_shows_a_final_turn_without_its_head(tmp_path):
     assert all(turns == heads for turns, heads in seen)
 
 
-def test_variables_go_from_turn_to_turn_and_only_what_changed_is_stored(sessions):
+def test_variables_persist_and_only_changes_are_stored(sessions):
     def step(turn):
         turn.vars.setdefault("corpus", "y" * 100_000)
         turn.vars["n"] = turn.vars.get("n", 0) + 1
@@ -107,7 +107,7 @@ def test_large_variable_that_changed_or_was_replaced_is_stored_again(sessions):
     assert first.vars_ref["vars"]["grows"] != made.vars(SID)._entries["grows"]
 
 
-def test_a_variable_can_be_removed_and_a_large_one_is_read_when_it_is_used(sessions):
+def test_variables_are_removable_and_large_ones_lazy(sessions):
     def first(turn):
         turn.vars.update(a=1, b="z" * 1000)
         return Final()

@@ -147,7 +147,7 @@ def test_compaction_and_attaching_have_twins(sessions):
     assert [each["content"] for each in made.messages(SID)] == ["1 messages"]
 
 
-def test_children_of_a_turn_whose_time_is_over_are_not_left_running(sessions):
+def test_children_of_a_timed_out_turn_are_stopped(sessions):
     async def step(turn):
         await turn.map_children(["a", "b"], step=waits)
 

@@ -110,7 +110,7 @@ def test_attaching_starts_from_any_head_and_leaves_the_source_alone(sessions):
     sound(sessions)
 
 
-def test_an_attached_session_that_died_before_its_first_head_finds_its_variables(sessions):
+def test_attached_session_without_a_head_recovers_its_variables(sessions):
     def step(turn):
         if turn.task == "die" and turn.number == 1 and alive:
             alive.clear()
@@ -131,7 +131,7 @@ def test_an_attached_session_that_died_before_its_first_head_finds_its_variables
     assert len(sessions.lineage("fork")) == 1
 
 
-def test_attaching_to_a_session_that_may_do_more_is_refused_before_anything_exists(sessions):
+def test_attaching_to_a_more_privileged_session_is_refused(sessions):
     def step(turn):
         if turn.task == "attach":
             turn.attach("rich", "x")

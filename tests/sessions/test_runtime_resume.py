@@ -73,7 +73,7 @@ def test_a_turn_that_is_resumed_repeats_nothing_that_was_recorded(sessions, mome
     sound(sessions)
 
 
-def test_a_step_that_does_something_else_when_it_is_resumed_is_found_out(sessions):
+def test_resumed_step_that_differs_is_detected(sessions):
     def dies(turn):
         turn.say("assistant", "one")
         turn.call("tool", int)
@@ -90,7 +90,7 @@ def test_a_step_that_does_something_else_when_it_is_resumed_is_found_out(session
         assert (result.status, result.error["type"]) == ("error", "replay_mismatch")
 
 
-def test_an_interrupted_turn_is_settled_by_the_next_and_its_variables_are_forgotten(sessions):
+def test_next_turn_closes_an_interrupted_one_without_its_variables(sessions):
     def step(turn):
         turn.vars["topic"] = turn.task
         if turn.task == "half an idea" and turn.number == 2:

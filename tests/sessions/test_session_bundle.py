@@ -90,9 +90,7 @@ def test_a_subtree_arrives_with_the_same_heads_events_and_payloads(source, targe
     assert target.verify() == []
 
 
-def test_importing_again_changes_nothing_and_a_newer_bundle_adds_what_is_missing(
-    source, target, file
-):
+def test_repeated_import_adds_only_missing_events(source, target, file):
     target.import_bundle(file)
     position = target.position()
     assert target.import_bundle(file).sessions == 8
@@ -114,7 +112,7 @@ def test_importing_again_changes_nothing_and_a_newer_bundle_adds_what_is_missing
     assert target.verify() == []
 
 
-def test_another_history_under_the_same_id_is_refused_and_nothing_is_written(target, file):
+def test_other_history_of_the_same_id_is_refused(target, file):
     target.create_session({"id": "fork", "model": "another"})
     before = target.position()
     with pytest.raises(AlreadyExists, match="another history"):
@@ -137,9 +135,7 @@ def test_another_history_that_is_longer_than_bundle_is_refused_too(source, targe
         target.import_bundle(path)
 
 
-def test_a_session_that_appears_while_its_bundle_is_read_is_not_written_over(
-    tmp_path, file, monkeypatch
-):
+def test_import_does_not_overwrite_a_concurrently_created_session(tmp_path, file, monkeypatch):
     check = bundle._BundleCheck.run
 
     def late(self, path):
@@ -347,7 +343,7 @@ def test_a_forged_bundle_is_found_out_by_its_digests(target, file):
         {"id": "sha256:" + "0" * 64},
     ],
 )
-def test_a_head_that_does_not_fit_is_found_out_though_its_digests_do(tmp_path, target, forged):
+def test_wrong_head_is_found_despite_valid_digests(tmp_path, target, forged):
     """A forged head can have a right id and digests, but not what it covers."""
     forger = Sessions()
     forger.create_session({"id": "root", "model": "any"})

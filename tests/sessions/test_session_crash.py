@@ -160,7 +160,7 @@ def call(*arguments):
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def test_a_second_writer_is_refused_and_takes_over_when_the_first_is_dead(tmp_path):
+def test_second_writer_takes_over_after_the_first_dies(tmp_path):
     root = tmp_path / "store"
     with fourfold.open(root) as store:
         store.sessions.create_session({"id": "s", "model": "m"})

@@ -138,7 +138,7 @@ def test_lease_of_one_session_stands_for_others(sessions, session):
         sessions.append_event("t", message(), epoch=new)
 
 
-def test_lease_of_another_session_proves_nothing_to_one_that_requires_its_own(sessions, session):
+def test_lease_of_another_session_is_not_accepted(sessions, session):
     sessions.create({"id": "owned", "ownership": "required"})
     with pytest.raises(Refused, match="got one of session 's'"):
         sessions.append_event("owned", message(), epoch=session.claim("one"))
@@ -181,7 +181,7 @@ def test_invalid_epoch_and_ownership_are_refused(sessions, session):
     assert len(session) == 1
 
 
-def test_deleted_session_has_no_lease_and_its_name_is_not_reused(sessions, session):
+def test_deleted_session_has_no_lease_and_reserves_its_name(sessions, session):
     claim = session.claim("one")
     session.delete()
     assert sessions.list_leases() == []

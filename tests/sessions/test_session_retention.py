@@ -138,7 +138,7 @@ def test_log_with_an_edge_between_others_is_connected_with_them(sessions, clock)
     assert sessions.apply_retention(max_age_s=days(1)).deleted == 3
 
 
-def test_session_of_another_prefix_keeps_those_that_it_is_connected_with(sessions, clock):
+def test_session_of_another_prefix_retains_connected_sessions(sessions, clock):
     sessions.create({"id": "a/1"})
     sessions.create({"id": "b/1"})
     edge(sessions, "a/1", "b/1", "a/1")

@@ -57,7 +57,7 @@ def test_a_file_where_the_store_should_be_is_refused(root):
         fourfold.open(root)
 
 
-def test_reading_a_store_that_does_not_exist_is_refused_and_makes_nothing(root):
+def test_reading_a_missing_store_is_refused_and_creates_nothing(root):
     with pytest.raises(errors.NotFound):
         fourfold.open(root, mode="r")
     assert not root.exists()

@@ -70,7 +70,7 @@ def test_backup_taken_during_writes_is_one_state_of_each_database(root, open_log
             assert numbers == list(range(1, len(numbers) + 1))
 
 
-def test_backup_of_one_point_has_no_write_of_its_own_time(filled, open_log, tmp_path):
+def test_backup_of_a_point_excludes_concurrent_writes(filled, open_log, tmp_path):
     with fourfold.open(filled) as store:
         two = open_log(store, "two")
 
@@ -87,7 +87,7 @@ def test_backup_of_one_point_has_no_write_of_its_own_time(filled, open_log, tmp_
     assert copied == expected
 
 
-def test_backup_of_one_point_keeps_the_order_of_writes_to_two_databases(
+def test_backup_of_a_point_preserves_order_across_databases(
     filled, open_log, tmp_path, monkeypatch
 ):
     read, writes = ReadCut._read, iter([True] * (1 + read_cut.UNLOCKED_PASSES))
