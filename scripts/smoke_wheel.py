@@ -144,11 +144,14 @@ with fourfold.open("store") as store:
         raise SystemExit("the schema was not checked")
 """,
     "server": """
-import socket, subprocess, sys, time, urllib.request
+import importlib.util, os, socket, subprocess, sys, time, urllib.request
 with socket.socket() as probe:
     probe.bind(("127.0.0.1", 0))
     port = probe.getsockname()[1]
-served = subprocess.Popen([sys.executable, "-m", "fourfold", "serve", "store", "--port", str(port)])
+words = ["serve", "store", "--port", str(port)]
+has_otlp = importlib.util.find_spec("opentelemetry") is not None
+words += ["--otlp", os.environ["COLLECTOR"]] if has_otlp else []
+served = subprocess.Popen([sys.executable, "-m", "fourfold", *words])
 try:
     url = f"http://127.0.0.1:{port}"
     for _ in range(200):
@@ -164,6 +167,8 @@ try:
 finally:
     served.terminate()
     served.wait()
+if has_otlp:
+    assert urllib.request.urlopen(os.environ["COLLECTOR"] + "/v1/metrics").read()
 """,
     "spark": """
 import fourfold

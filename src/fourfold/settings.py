@@ -384,6 +384,25 @@ class ServerSettings(Struct, frozen=True):
         Meta(ge=0, le=3_600_000),
         _describe("Log requests that take longer than this as slow.", "milliseconds"),
     ] = int(limits.SLOW_REQUEST_S * 1000)
+    otlp_url: Annotated[
+        str,
+        Meta(min_length=1, max_length=2_048),
+        _describe("Receiver (OTLP over HTTP) of traces of requests and of metrics. none: none."),
+    ] = "none"
+    otlp_headers: Annotated[
+        str,
+        _describe("Headers of requests to that receiver: name=value,name=value. none: no headers."),
+    ] = "none"
+    otlp_share: Annotated[
+        float,
+        Meta(ge=0.0, le=1.0),
+        _describe("Share of requests that are traced, of those without `traceparent`; 0 to 1."),
+    ] = 1.0
+    otlp_metrics_s: Annotated[
+        float,
+        Meta(ge=0.0, le=86_400.0),
+        _describe("Interval at which metrics are sent to that receiver; 0 sends none.", "seconds"),
+    ] = 60.0
     trusted_proxies: Annotated[
         str,
         Meta(min_length=1, max_length=4_096),

@@ -6,7 +6,6 @@ import json
 
 import pytest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
-from otlp_receiver import Receiver
 from served_streams import Served
 
 import fourfold
@@ -15,6 +14,7 @@ from fourfold.cli import main
 from fourfold.errors import BadAnswer, CallFailed, InvalidInput, NotFound, ServerUnreachable
 from fourfold.models.sessions.runtime import Final, Question, Runtime
 from fourfold.retry import Retries
+from support.otlp_receiver import Receiver
 
 SECRET = "the secret of the fold"
 

@@ -55,7 +55,10 @@ def test_the_command_line_works_without_any_extra(tmp_path, arguments):
 
 def test_otlp_without_its_extra_names_it(tmp_path):
     done = run_without_extras("import fourfold.adapters.otlp", tmp_path)
-    assert "MissingDependency: the export of traces requires opentelemetry-proto" in done.stderr
+    assert (
+        "MissingDependency: the export of traces and metrics requires opentelemetry-proto"
+        in done.stderr
+    )
     assert done.returncode != 0
 
 

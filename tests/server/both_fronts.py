@@ -73,6 +73,7 @@ class Front:
         hosts=None,
         origins=None,
         budget=None,
+        observer=None,
         store_settings=None,
         port=0,
         **options,
@@ -87,6 +88,7 @@ class Front:
             hosts=hosts,
             origins=origins,
             budget=budget,
+            observer=observer,
         )
         protocol_class = make_protocol_class(protocol, settings, fast=fast)
         if timeouts is not None:

@@ -14,52 +14,23 @@ import hashlib
 import json
 from collections.abc import Collection, Iterator, Mapping
 from datetime import datetime
-from http.client import HTTPException
 from typing import Any, Final
-from urllib.error import HTTPError, URLError
-from urllib.parse import urlsplit
-from urllib.request import Request, urlopen
 
 from msgspec import Struct
 
 from fourfold import limits
-from fourfold._version import __version__
-from fourfold.errors import (
-    BadAnswer,
-    Busy,
-    InvalidInput,
-    MissingDependency,
-    NotFound,
-    ServerUnreachable,
-)
+from fourfold.errors import NotFound
 from fourfold.models.sessions import Event, Sessions
 from fourfold.models.sessions.transcript import message_content, resolve_payloads, to_json
 from fourfold.models.sessions.transcript_formats import to_text
+from fourfold.otlp.sender import SPANS_MAX, Span, Status, endpoint_of, put_attribute, send
 from fourfold.retry import Retries
-
-try:
-    from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
-        ExportTraceServiceRequest,
-        ExportTraceServiceResponse,
-    )
-    from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
-    from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
-except ImportError as error:
-    raise MissingDependency(
-        "the export of traces requires opentelemetry-proto, which is not installed",
-        hint="pip install 'fourfold[otlp]'",
-    ) from error
 
 MODEL_CALLS: Final = ("model",)
 """Names of calls that are calls of the model, by default."""
-SPANS_MAX: Final = 512
-"""Spans of one request."""
 _STARTS_MAX: Final = 16
 """Turns of a session that started and have not ended, of which one is running."""
-_TIMEOUT_S: Final = 30.0
 _RETRIES: Final = Retries(most=4, pause_s=0.5, pause_max_s=8.0)
-_NO_RETRIES: Final = Retries(most=0)
-_RETRYABLE: Final = frozenset({429, 502, 503, 504})
 _UNENDED: Final = frozenset({"running", "suspended"})
 _TOKENS: Final = {
     "input_tokens": "gen_ai.usage.input_tokens",
@@ -326,79 +297,4 @@ def _to_ns(at: str) -> int:
 
 
 def _put(span: Span, name: str, value: Any) -> None:
-    """Add an attribute; values that are neither text nor numbers are left out."""
-    if isinstance(value, bool) or not isinstance(value, str | int | float):
-        return
-    if isinstance(value, str):
-        wrapped = AnyValue(string_value=value)
-    elif isinstance(value, int) and abs(value) < 2**63:
-        wrapped = AnyValue(int_value=value)
-    else:
-        wrapped = AnyValue(double_value=float(value))
-    span.attributes.append(KeyValue(key=name, value=wrapped))
-
-
-def endpoint_of(url: str) -> str:
-    """Return the URL to which spans are sent; raise InvalidInput for another scheme."""
-    parts = urlsplit(url)
-    if parts.scheme not in {"http", "https"} or not parts.netloc:
-        raise InvalidInput(
-            f"url: must be http or https, got {url!r:.100}",
-            hint="Use the OTLP endpoint of the receiver, such as http://localhost:4318.",
-        )
-    path = parts.path.rstrip("/")
-    if not path.endswith("/v1/traces"):
-        path = f"{path}/v1/traces"
-    return parts._replace(path=path, fragment="").geturl()
-
-
-def send(
-    url: str,
-    spans: Collection[Span],
-    service: str,
-    headers: Mapping[str, str],
-    retries: Retries | None = None,
-) -> None:
-    """Send spans in one request; raise BadAnswer if the receiver refuses some."""
-    message = ExportTraceServiceRequest()
-    resource = message.resource_spans.add()
-    resource.resource.attributes.append(
-        KeyValue(key="service.name", value=AnyValue(string_value=service))
-    )
-    scope = resource.scope_spans.add()
-    scope.scope.name, scope.scope.version = "fourfold", __version__
-    scope.spans.extend(spans)
-    body = message.SerializeToString()
-    answer = (retries or _NO_RETRIES).run(lambda: _post(url, body, headers))
-    response = ExportTraceServiceResponse()
-    try:
-        response.ParseFromString(answer)
-    except Exception as error:
-        raise BadAnswer(f"{url}: the response is not OTLP: {error}") from error
-    if response.partial_success.rejected_spans:
-        rejected = response.partial_success
-        raise BadAnswer(
-            f"{url}: {rejected.rejected_spans} spans were rejected: {rejected.error_message:.200}"
-        )
-
-
-def _post(url: str, body: bytes, headers: Mapping[str, str]) -> bytes:
-    content_type = {"content-type": "application/x-protobuf"}
-    request = Request(url, body, {**headers, **content_type}, method="POST")  # noqa: S310 - checked
-    try:
-        with urlopen(request, timeout=_TIMEOUT_S) as response:  # noqa: S310 - checked
-            answer: bytes = response.read()
-            return answer
-    except HTTPError as error:
-        with error:
-            if error.code in _RETRYABLE:
-                raise Busy(f"{url}: the receiver is busy ({error.code})") from error
-            raise BadAnswer(
-                f"{url}: the receiver refused the spans ({error.code})",
-                hint="Check the URL and the headers; the receiver must accept OTLP over HTTP.",
-            ) from error
-    except (URLError, HTTPException, OSError) as error:
-        raise ServerUnreachable(
-            f"{url}: no response: {error}",
-            hint="Check the URL, and that a receiver of OTLP over HTTP listens there.",
-        ) from error
+    put_attribute(span.attributes, name, value)

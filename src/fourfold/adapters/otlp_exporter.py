@@ -21,11 +21,12 @@ from typing import TYPE_CHECKING, Final, Self
 
 from msgspec import Struct
 
-from fourfold.adapters.otlp import MODEL_CALLS, SPANS_MAX, SessionTraces, endpoint_of, send
+from fourfold.adapters.otlp import MODEL_CALLS, SessionTraces
 from fourfold.cache import LruCache
-from fourfold.errors import BadAnswer, FourfoldError, InvalidInput, NotFound
+from fourfold.errors import BadAnswer, FourfoldError, NotFound
 from fourfold.kernel.pauses import lower_thread_priority
 from fourfold.models.sessions import Event, Sessions
+from fourfold.otlp.sender import SPANS_MAX, endpoint_of, send
 from fourfold.retry import Attempts, Retries
 
 if TYPE_CHECKING:
@@ -190,17 +191,3 @@ class TraceExporter:
         new = self._file.with_suffix(".new")
         new.write_text(f"{text}\n", encoding="utf-8")
         new.replace(self._file)
-
-
-def parse_headers(text: str) -> dict[str, str]:
-    """Return the headers of `name=value,name=value`."""
-    headers = {}
-    for part in filter(None, map(str.strip, text.split(","))):
-        name, equals, value = part.partition("=")
-        if not equals or not name.strip() or not part.isascii() or not part.isprintable():
-            raise InvalidInput(
-                "otlp_headers must be name=value,name=value",
-                hint="Set sessions.otlp_headers, or FOURFOLD_SESSIONS_OTLP_HEADERS.",
-            )
-        headers[name.strip()] = value.strip()
-    return headers

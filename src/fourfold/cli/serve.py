@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import click
 
@@ -44,7 +44,7 @@ class _Endpoint:
     tls_cert: Path | None
     tls_key: Path | None
 
-    def check(self) -> None:
+    def check(self) -> Self:
         """Take over an inherited socket; `host` and `port` are then those that it listens on.
 
         Raises:
@@ -62,6 +62,7 @@ class _Endpoint:
         elif self.unix is not None:
             # Only processes of this machine reach it.
             self.host = "localhost"
+        return self
 
     def load_certificate(self, root: Path, settings: ServerSettings) -> Certificate | None:
         """Load the certificate of the options, else that of the settings; None without TLS."""
@@ -155,6 +156,11 @@ class _Endpoint:
     help="Allow web pages of this origin, such as https://app.example, or * for all; repeatable.",
 )
 @click.option(
+    "--otlp",
+    metavar="URL",
+    help="Send traces of requests and metrics to this OTLP receiver (HTTP).",
+)
+@click.option(
     "--sync-key",
     type=click.Path(path_type=Path),
     metavar="FILE",
@@ -178,6 +184,7 @@ def command(
     publish_first: bool,
     is_open: bool,
     cors: tuple[str, ...],
+    otlp: str | None,
     **address: Any,
 ) -> None:
     """Serve ROOT over HTTP, until interrupted: all four models, and jobs.
@@ -203,8 +210,7 @@ def command(
     from fourfold.server import models, run, workers  # noqa: PLC0415 - an extra
 
     origins = Origins(cors)
-    endpoint = _Endpoint(**address)
-    endpoint.check()
+    endpoint = _Endpoint(**address).check()
     _require("--publish-first", publish_first, "--objects", objects)
     _require("--sync-access", sync_access, "--sync-key", sync_key)
     _check_address(root, endpoint.host, is_open=is_open)
@@ -217,8 +223,7 @@ def command(
         required = "never" if is_open else settings.require_key
         access = stack.enter_context(Access(root, require_key=required))
         pool = workers.Workers()
-        _start_sync(store, stack, sync_key, sync_access)
-        _start_session_work(store, stack)
+        _start_work(store, stack, sync_key, sync_access)
         run.serve(
             *(store.streams, access),
             host=endpoint.host,
@@ -234,6 +239,7 @@ def command(
             database_metrics=store.metrics_by_model,
             listener=listener,
             certificate=certificate,
+            otlp_url=otlp,
             pages=partial(_load_explorer, root.resolve().name),
         )
 
@@ -313,19 +319,21 @@ def _start_sync(store: Store, stack: ExitStack, key: Path | None, access: Path |
         stack.enter_context(running(store.graphs, (), access, key))
 
 
-def _start_session_work(store: Store, stack: ExitStack) -> None:
-    """Index new events, and send traces if a receiver is set, until the stack ends."""
+def _start_work(store: Store, stack: ExitStack, key: Path | None, access: Path | None) -> None:
+    """Sync graphs, index events, and send traces of turns, until the stack ends."""
+    _start_sync(store, stack, key, access)
     stack.enter_context(SessionUpkeep(store))
     settings = store.settings.sessions
     if settings.otlp_url == "none":
         return
     from fourfold.adapters import otlp_exporter  # noqa: PLC0415 - an extra
+    from fourfold.otlp.sender import parse_headers  # noqa: PLC0415 - an extra
 
     sessions, headers = store.sessions, settings.otlp_headers
     exporter = otlp_exporter.TraceExporter(
         *(sessions, settings.otlp_url, store.root / "sessions" / "traces.json"),
         content=settings.otlp_content == "on",
-        headers=None if headers == "none" else otlp_exporter.parse_headers(headers),
+        headers=None if headers == "none" else parse_headers(headers, "sessions.otlp_headers"),
     )
     stack.enter_context(exporter)
 

@@ -8,7 +8,7 @@ documents, streams, graphs or sessions.
 from __future__ import annotations
 
 from fourfold.durability import sync_folder
-from fourfold.kernel import failpoints, inspection, profiles
+from fourfold.kernel import commit_traces, failpoints, inspection, profiles
 from fourfold.kernel.backup import Sidecar, read_sidecar
 from fourfold.kernel.backup import replace as replace_database
 from fourfold.kernel.backup import verify as verify_backup
@@ -48,6 +48,7 @@ __all__ = [
     "Transaction",
     "Work",
     "combine",
+    "commit_traces",
     "failpoints",
     "holder",
     "inspection",

@@ -23,6 +23,7 @@ from typing import Any, Final
 import msgspec
 
 from fourfold.errors import FourfoldError, Refused
+from fourfold.kernel.commit_traces import Commits
 from fourfold.kernel.transaction import Transaction
 
 COMMIT_THREADS: Final = 8
@@ -54,6 +55,8 @@ class CommitRequest(msgspec.Struct, eq=False):
     """Number of callers that wait for it."""
     loop: asyncio.AbstractEventLoop | None = None
     """Event loop on whose thread the outcome is delivered; None for any thread."""
+    commits: tuple[Commits, ...] = ()
+    """Where callers whose requests are traced collect their commits."""
 
     def reset(self) -> None:
         """Discard the outcome of a run that was rolled back."""

@@ -49,7 +49,7 @@ from fourfold.errors import (
     Refused,
     TooLarge,
 )
-from fourfold.kernel import failpoints
+from fourfold.kernel import commit_traces, failpoints
 from fourfold.kernel.commit_request import (
     BatchRequest,
     BatchWork,
@@ -131,6 +131,8 @@ class GroupRunner:
         hooks = txn._after_commit  # noqa: SLF001
         commit_or_rollback(writer)
         writer.metrics.record_group(1, 1)
+        if commit_traces.armed:
+            commit_traces.add_own(writer)
         try:
             if hooks:
                 writer.run_hooks(hooks)
@@ -219,6 +221,8 @@ class GroupRunner:
                 if request.hooks is not None:
                     self._call_hooks(request)
         writer.metrics.record_group(requests, items)
+        if commit_traces.armed:
+            commit_traces.add(writer, group, items)
 
     def _run_all(self, txn: Transaction, group: list[CommitRequest], *, guarded: bool) -> None:
         """Run every request of a group. This is the hot loop of every write: keep it short."""
@@ -424,6 +428,8 @@ class GroupCommit:
                 and self.queued_requests < self._queue_requests_max
             ):
                 batch.add(item, on_outcome, size)
+                if commit_traces.armed:
+                    commit_traces.attach(batch)
                 self.queued_bytes += size
                 self.queued_requests += 1
                 return
@@ -483,6 +489,8 @@ class GroupCommit:
             hooks = txn._after_commit  # noqa: SLF001
             commit_or_rollback(writer)
             writer.metrics.record_group(1, 1)
+            if commit_traces.armed:
+                commit_traces.add_own(writer)
             try:
                 writer.run_hooks(hooks or ())
             finally:
@@ -532,6 +540,8 @@ class GroupCommit:
         if self._writer.transaction is not None:
             self._check_not_in_own_transaction()
         size = request.size
+        if commit_traces.armed:
+            commit_traces.attach(request)
         with self._counters:
             if (
                 self._closed

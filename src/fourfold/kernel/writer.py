@@ -144,6 +144,8 @@ class Writer:
         self.failure: FourfoldError | None = None
         self.commit_seconds = 0.0
         """Moving average of the duration of COMMIT."""
+        self.latest_s = (0.0, 0.0)
+        """Duration of the latest transaction, and of its COMMIT."""
         self._slow_s = slow_ms / 1000
         self._began = 0.0
         self._on_wal_pages = on_wal_pages
@@ -287,6 +289,7 @@ class Writer:
         _log.error("failed transaction: %s", error.message, extra={"fields": fields})
 
     def _record(self, seconds: float, commit_s: float) -> None:
+        self.latest_s = (seconds, commit_s)
         self.metrics.record_commit(seconds, commit_s)
         if seconds > self._slow_s:
             self.metrics.record_slow(seconds)

@@ -101,10 +101,11 @@ class Diagnostics:
     async def metrics(self, _request: Request) -> Response:
         """Return the metrics in the Prometheus text format."""
         # The first call imports the library of Prometheus.
-        text = await self._workers.run(self._metrics_text)
+        text = await self._workers.run(self.metrics_text)
         return Response(200, {"content-type": "text/plain; version=0.0.4"}, text.encode())
 
-    def _metrics_text(self) -> str:
+    def metrics_text(self) -> str:
+        """Return the metrics as they are now, for any thread."""
         text = prometheus_text(self._database_metrics(), "model")
         text += format_families(self._families())
         if self._publishing is not None:
@@ -114,7 +115,10 @@ class Diagnostics:
     def _families(self) -> Iterator[Family]:
         """Return the metrics of the requests and of what the server holds for them."""
         protocol = self._protocol
-        yield from protocol.observer.metrics.families()
+        observer = protocol.observer
+        yield from observer.metrics.families()
+        if observer.telemetry is not None:
+            yield from observer.telemetry.families()
         failing = self._streams.unpublished() if self._streams.unpublished is not None else {}
         for name, description, value in (
             ("http_connections", "Open connections.", protocol.connections.count),

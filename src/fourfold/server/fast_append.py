@@ -39,6 +39,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from fourfold import limits
 from fourfold.errors import FourfoldError, InvalidInput
+from fourfold.kernel import commit_traces
 from fourfold.models.streams import AppendResult, Streams
 from fourfold.models.streams.append import Outcome
 from fourfold.server.budget import Lease
@@ -56,6 +57,8 @@ from fourfold.server.http_protocol import (
 from fourfold.server.request import Request, Response
 from fourfold.server.request_head import AppendHead, RawHeaders, check_head, parse_headers
 from fourfold.server.request_metrics import Histogram, RequestMetrics
+from fourfold.server.request_traces import RequestTrace, Tracer
+from fourfold.server.routes import Route
 from fourfold.server.stream_reads import STREAM
 from fourfold.server.streams import StreamProtocol
 from fourfold.settings import ServerSettings
@@ -179,13 +182,14 @@ _HEAD, _BODY, _BUSY, _IDLE = Phase.HEAD, Phase.BODY, Phase.BUSY, Phase.IDLE
 class _PendingAppend:
     """A response that a connection has still to send; `outcome` is None until it is known."""
 
-    __slots__ = ("connection", "outcome", "since", "wrote")
+    __slots__ = ("connection", "outcome", "since", "trace", "wrote")
 
     def __init__(self, connection: FastAppendProtocol) -> None:
         self.connection = connection
         self.since = perf_counter()
         self.outcome: Outcome | Response | None = None
         self.wrote = False
+        self.trace: RequestTrace | None = None
 
     def complete(self, outcome: Outcome | Response) -> None:
         """Set the outcome and send every response that is ready."""
@@ -224,6 +228,8 @@ class FastAppendProtocol(HttpProtocol):
     latency: ClassVar[Histogram]
     metrics: ClassVar[RequestMetrics]
     """Latency of appends, and the metrics of the server."""
+    tracer: ClassVar[Tracer | None]
+    append_route: ClassVar[Route]
     append_headers: ClassVar[bytes]
     """Headers of a response to a plain append, up to the value of the offset."""
     _defaults: ClassVar[tuple[Any, bytes, bytes]] = (None, b"", b"")
@@ -521,6 +527,8 @@ class FastAppendProtocol(HttpProtocol):
             if head.use is not None:
                 head.use.admit()
                 head.use.spend(len(body))
+            if self.tracer is not None:
+                pending.trace = self.tracer.begin(head.headers)
         except FourfoldError as error:
             self._record_refusal(error, name, head)
             pending.complete(self.protocol.append_response(error, wrote=False))
@@ -570,7 +578,11 @@ class FastAppendProtocol(HttpProtocol):
                 request = Request("POST", STREAM_PREFIX + name, "", head.headers, body)
                 append = protocol.parse_append(request, name)
             pending.wrote = bool(append.records)
-            self.streams.append_soon(name, append, on_outcome, self.loop)
+            if pending.trace is None:
+                self.streams.append_soon(name, append, on_outcome, self.loop)
+            else:
+                with commit_traces.collecting(pending.trace.commits):
+                    self.streams.append_soon(name, append, on_outcome, self.loop)
         except FourfoldError as error:
             on_outcome(protocol.append_response(error, wrote=False))
         except Exception:
@@ -613,6 +625,8 @@ class FastAppendProtocol(HttpProtocol):
                 position = (outcome.incarnation_number, outcome.next_offset)
                 out.append(b"%b%016d_%016d\r\n\r\n" % (self._default_headers()[1], *position))
                 metrics.plain_appends += 1
+                if first.trace is not None:
+                    self._end_trace(first.trace, 204)
                 continue
             response = (
                 outcome
@@ -621,6 +635,9 @@ class FastAppendProtocol(HttpProtocol):
             )
             closing = closing or "connection" in response.headers
             metrics.responses["POST", STREAM, response.status] += 1
+            if first.trace is not None:
+                kind = outcome.kind if isinstance(outcome, FourfoldError) else ""
+                self._end_trace(first.trace, response.status, kind)
             out.append(self.encode_response(response, closing=closing))
         if not out:
             return
@@ -631,6 +648,11 @@ class FastAppendProtocol(HttpProtocol):
             transport.close()
         if not pending and not self._is_append:
             self._become_idle()
+
+    def _end_trace(self, trace: RequestTrace, status: int, error: str = "") -> None:
+        """Record the span of an append."""
+        assert self.tracer is not None
+        self.tracer.end(trace, self.append_route, status=status, error=error)
 
     def _become_idle(self) -> None:
         """Continue after all pending responses were sent."""
@@ -690,6 +712,8 @@ def make_protocol_class(
         "busy_poll": BusyPoll(),
         "latency": protocol.observer.metrics.latency("POST", STREAM),
         "metrics": protocol.observer.metrics,
+        "tracer": protocol.observer.tracer,
+        "append_route": protocol.append_route,
         "append_headers": encode_headers(
             {**DEFAULT_HEADERS, **protocol.origins.response_headers(None)}
         )

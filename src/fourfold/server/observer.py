@@ -1,10 +1,16 @@
-"""Observation of requests: each is counted, audited if it may have written, and logged if slow."""
+"""Observation of requests: each is counted, audited if it may have written, and logged if slow.
+
+With a receiver for them, the spans of admitted requests are recorded, too.
+"""
 
 from __future__ import annotations
 
 import logging
 import time
-from typing import Final
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Final, Self
 
 from fourfold import limits
 from fourfold.errors import FourfoldError
@@ -13,7 +19,10 @@ from fourfold.server.errors import status_of
 from fourfold.server.key_store import Key
 from fourfold.server.request import Request
 from fourfold.server.request_metrics import RequestMetrics
+from fourfold.server.request_traces import RequestTrace
 from fourfold.server.routes import Route
+from fourfold.server.telemetry import Telemetry
+from fourfold.settings import ServerSettings
 
 _MANY: Final = frozenset({"append", "sync_pull", "sync_reconcile"})
 """Operations that are not entries of the audit log: plain appends, and reads with a body."""
@@ -23,14 +32,43 @@ _log = logging.getLogger("fourfold.server")
 
 
 class Observer:
-    """Metrics, audit log and log of the requests of one server."""
+    """Metrics, traces, audit log and log of the requests of one server."""
 
     def __init__(
-        self, audit: AuditLog | None = None, slow_s: float = limits.SLOW_REQUEST_S
+        self,
+        audit: AuditLog | None = None,
+        slow_s: float = limits.SLOW_REQUEST_S,
+        telemetry: Telemetry | None = None,
     ) -> None:
         self.metrics = RequestMetrics()
         self.audit = audit
+        self.telemetry = telemetry
+        """Export of traces and metrics, if there is a receiver for them."""
+        self.tracer = None if telemetry is None else telemetry.tracer
         self._slow_s = slow_s
+
+    @classmethod
+    def from_settings(
+        cls, settings: ServerSettings, root: Path, otlp_url: str | None = None
+    ) -> Self:
+        """Return the observer of a server whose store is in `root`."""
+        audit = AuditLog(root, settings.audit_bytes)
+        telemetry = Telemetry.from_settings(settings, otlp_url)
+        return cls(audit, settings.slow_request_ms / 1000, telemetry)
+
+    @contextmanager
+    def running(self, metrics_text: Callable[[], str]) -> Iterator[None]:
+        """Write the audit log, and export, until the block ends.
+
+        Args:
+            metrics_text: Returns what `GET /metrics` would.
+        """
+        with ExitStack() as stack:
+            if self.audit is not None:
+                stack.enter_context(self.audit.running())
+            if self.telemetry is not None:
+                stack.enter_context(self.telemetry.running(metrics_text))
+            yield
 
     def answered(
         self,
@@ -41,8 +79,12 @@ class Observer:
         status: int,
         started: float,
         error: FourfoldError | None = None,
+        trace: RequestTrace | None = None,
     ) -> None:
         """Record the response to an admitted request, which began at `started`."""
+        if trace is not None and self.tracer is not None:
+            kind = "" if error is None else error.kind
+            self.tracer.end(trace, route, status=status, error=kind)
         metrics, method = self.metrics, request.method
         metrics.responses[method, route.path, status] += 1
         if not is_live(request):
@@ -65,6 +107,10 @@ class Observer:
                     error=error,
                 )
             )
+
+    def begin(self, request: Request) -> RequestTrace | None:
+        """Return the trace of an admitted request; None if it is not recorded."""
+        return None if self.tracer is None else self.tracer.begin(request.headers)
 
     def refused(self, request: Request, error: FourfoldError, operation: str = "") -> None:
         """Record a request that was refused before its route ran."""

@@ -26,7 +26,6 @@ from fourfold.errors import FourfoldError, InvalidInput, MissingDependency, Refu
 from fourfold.kernel import MetricsReading
 from fourfold.models.streams import Streams
 from fourfold.server.app import StreamsApp
-from fourfold.server.audit import AuditLog
 from fourfold.server.auth import Access
 from fourfold.server.budget import BodyBudget
 from fourfold.server.connections import proxies
@@ -129,6 +128,7 @@ def serve(
     pages: Callable[[StreamProtocol], Pages] | None = None,
     listener: socket.socket | None = None,
     certificate: Certificate | None = None,
+    otlp_url: str | None = None,
 ) -> None:
     """Serve the streams of a store until the process is asked to stop.
 
@@ -141,6 +141,7 @@ def serve(
         pages: Loads the web pages that are served besides the API, for the first visit.
         listener: A socket that listens already, of any kind; `host` tells who can reach it.
         certificate: Serve over TLS with this certificate.
+        otlp_url: Receiver of traces and metrics, instead of that of the settings.
     """
     check_listen_address(host, access)
     if not is_loopback(host):
@@ -149,7 +150,6 @@ def serve(
     keys = None if keys_file is None else Keys(keys_file)
     control = None if keys is None else Control(streams, keys, access, settings=settings)
     transport = choose_transport(fast=fast_front)
-    audit = AuditLog(streams.database.path.parent.parent, settings.audit_bytes)
     protocol = StreamProtocol(
         *(streams, ReadTimeouts(long_poll_s=long_poll_s), access, control),
         hosts=Hosts(settings.hosts),
@@ -160,7 +160,7 @@ def serve(
         models=models,
         workers=workers,
         database_metrics=database_metrics,
-        observer=Observer(audit, settings.slow_request_ms / 1000),
+        observer=Observer.from_settings(settings, streams.database.path.parent.parent, otlp_url),
     )
     if pages is not None:
         protocol.pages_loader = partial(pages, protocol)
@@ -175,7 +175,7 @@ def serve(
         Sweeper(streams),
         protocol.control.deliverer(),
         access.recording_uses(),
-        audit.running(),
+        protocol.observer.running(protocol.diagnostics.metrics_text),
         certificate or nullcontext(),
     ):
         _run(server, listener)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import quote
@@ -38,7 +38,7 @@ from fourfold.errors import (
     TooLarge,
     Unauthorized,
 )
-from fourfold.kernel import MetricsReading, combine
+from fourfold.kernel import MetricsReading, combine, commit_traces
 from fourfold.models.streams import Append, AppendResult, Fork, StreamOptions, Streams
 from fourfold.models.streams.json_messages import split
 from fourfold.models.streams.listing import parse_filter, scan_streams
@@ -163,12 +163,13 @@ class StreamProtocol:
         """Loads the web pages for the first request that may need them."""
         self._documents: dict[str, bytes] = {}
         """OpenAPI documents, by the path where the server is mounted."""
+        self.diagnostics = Diagnostics(
+            *(self, self._workers, access, publishing, transport),
+            database_metrics=database_metrics or self._stream_metrics,
+        )
         self.routes = RouteTable(
             (
-                *Diagnostics(
-                    *(self, self._workers, access, publishing, transport),
-                    database_metrics=database_metrics or self._stream_metrics,
-                ).routes(),
+                *self.diagnostics.routes(),
                 *KeyRoutes(access, self._workers).routes(),
                 *(route for group in self._models for route in group.routes()),
                 *self.control.routes(),
@@ -184,6 +185,8 @@ class StreamProtocol:
         )
 
         self.api_routes = self.routes.routes
+        self.append_route = next(route for route in self.api_routes if route.operation == "append")
+        """Route of appends, for the fast append path."""
 
     def add_pages(self, pages: Pages) -> None:
         """Serve web pages besides the API; they are not part of the OpenAPI document."""
@@ -383,19 +386,21 @@ class StreamProtocol:
         live = observer.metrics.in_flight
         kind = "long-poll" if is_live(request) else "request"
         live[kind] += 1
+        trace = observer.begin(request)
+        record = partial(observer.answered, route, key, request, started=started, trace=trace)
         try:
             headers.check_encoding(request)
-            response = await self._handle_counted(call, route, parameters, request)
+            with nullcontext() if trace is None else commit_traces.collecting(trace.commits):
+                response = await self._handle_counted(call, route, parameters, request)
         except FourfoldError as error:
-            status = errors.status_of(type(error))
-            observer.answered(route, key, request, status=status, started=started, error=error)
+            record(status=errors.status_of(type(error)), error=error)
             raise
         except Exception:
-            observer.answered(route, key, request, status=500, started=started)
+            record(status=500)
             raise
         finally:
             live[kind] -= 1
-        observer.answered(route, key, request, status=response.status, started=started)
+        record(status=response.status)
         return response
 
     async def _handle_counted(

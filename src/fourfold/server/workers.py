@@ -22,6 +22,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from fourfold import limits
 from fourfold.errors import DeadlineExceeded, Overloaded
+from fourfold.kernel import commit_traces
 from fourfold.kernel.pauses import Pauses
 from fourfold.kernel.process_writes import PROCESS_WRITES
 
@@ -111,7 +112,7 @@ class Workers:
         with self._counting:
             self.count += 1
         try:
-            work = self._executor.submit(function)
+            work = self._executor.submit(commit_traces.in_context(function))
         except BaseException:
             self._release()
             raise

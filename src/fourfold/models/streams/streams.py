@@ -27,7 +27,7 @@ import msgspec
 from fourfold import limits
 from fourfold.arguments import check_arguments
 from fourfold.errors import CorruptData, FourfoldError, InvalidInput, Refused
-from fourfold.kernel import Database, Notifier, Transaction, failpoints
+from fourfold.kernel import Database, Notifier, Transaction, commit_traces, failpoints
 from fourfold.models.handle_mapping import HandleMapping
 from fourfold.models.problem import Problem, to_problems
 from fourfold.models.streams import (
@@ -401,7 +401,7 @@ class Streams(HandleMapping[str, Stream]):
         cost = self._costs.get(name)
         if cost and (cost * size > limits.SCHEMA_INLINE_CHECKS or self._queues.has(loop, name)):
             add = partial(self._add_prepared, name, size, on_outcome, loop)
-            self._queues.add(loop, name, request, add)
+            self._queues.add(loop, name, request, commit_traces.in_context(add))
         else:
             transact = self.database.transact_batched
             transact(self._append_batch, (name, request), on_outcome, loop, size)

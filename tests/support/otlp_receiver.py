@@ -5,6 +5,10 @@ from __future__ import annotations
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
+    ExportMetricsServiceRequest,
+    ExportMetricsServiceResponse,
+)
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceRequest,
     ExportTraceServiceResponse,
@@ -12,10 +16,11 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 
 
 class Receiver:
-    """An OTLP receiver that keeps what it is sent, and answers with the given statuses first."""
+    """An OTLP receiver that stores what it is sent, and answers with the given statuses first."""
 
     def __init__(self):
         self.bodies, self.headers, self.paths = [], [], []
+        self.metric_requests = []
         self.statuses = []
         self.rejected = 0
         self.on_request = lambda: None
@@ -25,8 +30,13 @@ class Receiver:
             def do_POST(self):
                 body = self.rfile.read(int(self.headers["content-length"]))
                 status = receiver.statuses.pop(0) if receiver.statuses else 200
-                answer = ExportTraceServiceResponse()
-                if status == 200:
+                is_metrics = self.path.endswith("/v1/metrics")
+                answer = (
+                    ExportMetricsServiceResponse() if is_metrics else ExportTraceServiceResponse()
+                )
+                if status == 200 and is_metrics:
+                    receiver.metric_requests.append(ExportMetricsServiceRequest.FromString(body))
+                elif status == 200:
                     receiver.bodies.append(body)
                     receiver.headers.append(dict(self.headers))
                     receiver.paths.append(self.path)
@@ -63,6 +73,12 @@ class Receiver:
             assert (len(span.trace_id), len(span.span_id)) == (16, 8)
             assert 0 < span.start_time_unix_nano <= span.end_time_unix_nano
         return spans
+
+    def metrics(self):
+        """Return the metrics of the newest request by name."""
+        (resource,) = self.metric_requests[-1].resource_metrics
+        (scope,) = resource.scope_metrics
+        return {metric.name: metric for metric in scope.metrics}
 
     def stop(self):
         self._server.shutdown()
