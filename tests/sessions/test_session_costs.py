@@ -17,6 +17,7 @@ from fourfold.models.sessions.reader import Slots
 from fourfold.testing.session_log_contract import message, turn
 
 SHORT, LONG = 3_000, 30_000
+STEPS_OF_AN_APPEND = 80
 
 
 def fill(sessions, count):
@@ -75,6 +76,22 @@ def test_a_view_in_the_writing_process_asks_the_database_nothing(roots):
                 store.sessions.current_view("s")
                 store.sessions.peek_next_id("s", "turn")
         assert counted.statements == 0
+
+
+def test_appending_a_turn_is_one_short_statement(roots):
+    """The least of some appends: one in a new second also changes the index of sessions."""
+    costs = []
+    with fourfold.open(roots[SHORT]) as store:
+        store.sessions.append_event("s", turn())
+        for _ in range(5):
+            with steps() as counted:
+                store.sessions.append_event("s", turn())
+            costs.append((counted.statements, counted.total))
+    statements, total = min(costs)
+    # INSERT, COMMIT: the count begins after BEGIN.
+    assert statements == 2
+    # The list of types in the index of statuses would be 13 more.
+    assert total <= STEPS_OF_AN_APPEND
 
 
 def test_what_was_replaced_thousand_times_costs_no_more_to_read(tmp_path):

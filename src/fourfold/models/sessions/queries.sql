@@ -56,7 +56,7 @@ SELECT coalesce(max(e.event_id), 0), max(e.at), (
             THEN json_extract(s.body, '$.session.status')
         END
     FROM events AS s INDEXED BY idx_events_status
-    WHERE s.session_key = ?1 AND s.event_id <= ?2
+    WHERE s.session_key = ?1 AND s.event_id <= ?2 AND s.entity IS NULL
         AND s.type IN ('session/started', 'session/stop-requested', 'session/stopped', 'session/error')
     ORDER BY s.event_id DESC LIMIT 1
 ), (
@@ -131,7 +131,7 @@ SELECT CASE
         THEN json_extract(body, '$.session.kind')
     END
 FROM events INDEXED BY idx_events_status
-WHERE session_key = ?1 AND event_id <= ?2 AND type = 'session/started'
+WHERE session_key = ?1 AND event_id <= ?2 AND type = 'session/started' AND entity IS NULL
     AND type IN ('session/started', 'session/stop-requested', 'session/stopped', 'session/error')
 ORDER BY event_id DESC LIMIT 1
 

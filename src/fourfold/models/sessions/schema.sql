@@ -44,9 +44,10 @@ CREATE INDEX idx_events_run ON events (
         coalesce(json_extract(body, '$.step.metadata.run_id'), json_type(body, '$.step.metadata_item'))
     END
 ) WHERE entity = 3 AND request_key >= 'c' AND request_key < 'd';
--- The events that set the status of a session.
+-- The events that set the status of a session. SQLite builds the list of types for each row that it compares with it, so
+-- the rows of entities, which are most of a log, are excluded before.
 CREATE INDEX idx_events_status ON events (session_key, event_id)
-WHERE type IN ('session/started', 'session/stop-requested', 'session/stopped', 'session/error');
+WHERE entity IS NULL AND type IN ('session/started', 'session/stop-requested', 'session/stopped', 'session/error');
 
 -- The event that published each head.
 CREATE TABLE heads (
@@ -131,7 +132,7 @@ SELECT s.session_key, (
             THEN json_extract(k.body, '$.session.kind')
         END
     FROM events AS k INDEXED BY idx_events_status
-    WHERE k.session_key = s.session_key AND k.type = 'session/started'
+    WHERE k.session_key = s.session_key AND k.type = 'session/started' AND k.entity IS NULL
         AND k.type IN ('session/started', 'session/stop-requested', 'session/stopped', 'session/error')
     ORDER BY k.event_id DESC LIMIT 1
 ) AS kind, (
@@ -141,7 +142,7 @@ SELECT s.session_key, (
             THEN json_extract(t.body, '$.session.status')
         END
     FROM events AS t INDEXED BY idx_events_status
-    WHERE t.session_key = s.session_key
+    WHERE t.session_key = s.session_key AND t.entity IS NULL
         AND t.type IN ('session/started', 'session/stop-requested', 'session/stopped', 'session/error')
     ORDER BY t.event_id DESC LIMIT 1
 ) AS status, substr(coalesce((
