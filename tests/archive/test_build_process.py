@@ -11,7 +11,8 @@ import pytest
 from build_steps import fail, kill, process_id, read_all, wait_forever
 from test_companions import LOGS, POLICY, publish, rows, verify
 
-from fourfold.archive.build_process import BuildProcess, BuildStopped
+from fourfold.archive.build_process import BuildProcess
+from fourfold.archive.child_process import ChildStopped
 from fourfold.archive.segment_reader import SegmentRequest
 from fourfold.errors import CorruptData, FourfoldError, StorageError
 from fourfold.models.streams.archive import archiver
@@ -105,7 +106,7 @@ def test_build_is_stopped_with_its_node(logs):
     with BuildProcess(logs.node.archive.segments, stop.is_set) as process:
         child = process.run(process_id)
         stop.set()
-        with pytest.raises(BuildStopped):
+        with pytest.raises(ChildStopped):
             process.run(wait_forever)
     with pytest.raises(ProcessLookupError):
         os.kill(child, 0)

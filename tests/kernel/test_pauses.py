@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import colorsys
+import threading
 
 import ledger
 import pytest
 
 from fourfold import limits
-from fourfold.kernel.pauses import BACKGROUND_STEP_MAX_S, PACED_STEP_SHARE, PacedBlock, Pauses
+from fourfold.kernel.pauses import (
+    BACKGROUND_STEP_MAX_S,
+    PACED_STEP_SHARE,
+    PacedBlock,
+    Pauses,
+    pausing_in_calls,
+)
 from fourfold.kernel.process_writes import PROCESS_WRITES
 
 
@@ -304,3 +312,49 @@ def test_paced_read_does_not_pause_until_its_deadline(
         monkeypatch.setattr(PROCESS_WRITES, "_committed", PROCESS_WRITES._committed + 1)
         end_step()
         assert len(paused) == pauses_expected
+
+
+class OneWriter:
+    """A writer that has committed on another thread."""
+
+    def cpu_seconds(self):
+        return None
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """Calls of functions in which a pause was possible."""
+    counted = []
+    monkeypatch.setattr(Pauses, "pause", lambda _: counted.append(True))
+    return counted
+
+
+def commit_elsewhere():
+    def work():
+        writer = OneWriter()
+        PROCESS_WRITES.begin(writer, threading.get_ident())
+        PROCESS_WRITES.commit(writer)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+
+
+def test_code_without_pauses_of_its_own_pauses_in_its_calls(calls):
+    commit_elsewhere()
+    with pausing_in_calls():
+        colorsys.rgb_to_hls(0.1, 0.2, 0.3)
+    during = len(calls)
+    colorsys.rgb_to_hls(0.1, 0.2, 0.3)
+    assert 0 < during == len(calls)
+
+
+def test_the_thread_of_an_event_loop_does_not_pause_in_its_calls(calls):
+    commit_elsewhere()
+
+    async def run():
+        with pausing_in_calls():
+            colorsys.rgb_to_hls(0.1, 0.2, 0.3)
+
+    asyncio.run(run())
+    assert not calls

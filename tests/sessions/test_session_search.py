@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 import fourfold
 from fourfold.content.text import parse_text_query
 from fourfold.errors import Busy, InvalidInput, NotFound
+from fourfold.kernel.pauses import PacedBlock
 from fourfold.models.sessions import Payload, Sessions, search, text_index
 from fourfold.testing.session_log_contract import message
 
@@ -294,3 +295,14 @@ def test_text_beyond_the_limit_is_not_searched(sessions):
 def test_invalid_searches_are_refused(sessions, arguments, problem):
     with pytest.raises(InvalidInput, match=problem):
         sessions.search(**arguments)
+
+
+def test_indexing_pauses_between_events(tmp_path, monkeypatch):
+    steps = []
+    monkeypatch.setattr(PacedBlock, "end_step", lambda _: steps.append(True))
+    with fourfold.open(tmp_path) as store:
+        sessions = store.sessions
+        sessions.create({"id": "s"})
+        sessions.append_events("s", [message(f"word {number}") for number in range(50)])
+        assert sessions.index_texts().left == 0
+    assert len(steps) > 50

@@ -141,7 +141,7 @@ class DatabaseFiller:
 
         def work(txn: Transaction) -> None:
             txn.execute(SQL.restored, params)
-            txn.execute(SQL.forget_changes, ((1 << 63) - 1,))
+            txn.execute(SQL.forget_all_changes)
 
         self.transact(work)
 

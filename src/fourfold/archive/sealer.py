@@ -92,11 +92,50 @@ def seal_into(
     """Write the new rows into a sink."""
     while True:
         watched = capture.watch(database, description)
-        with database.read(deadline_s=limits.PUBLISH_DEADLINE_S) as snapshot:
-            tables = capture.tables_of(snapshot, description)
-            # A new table gets its triggers first: its changes must be recorded.
-            if {table.name for table in tables} <= watched:
-                return _Sealer(snapshot, description, state, values, sink).run(tables)
+        sealed = seal_watched(sink, database, description, state, values, watched=watched)
+        if sealed is not None:
+            return sealed
+
+
+def seal_watched(
+    sink: RowSink,
+    database: Database,
+    description: Description,
+    state: CaptureState,
+    values: ValueTarget,
+    *,
+    watched: frozenset[str],
+) -> SealResult | None:
+    """Write the new rows into a sink; None if there is a table that `capture.watch` must see."""
+    with database.read(deadline_s=limits.PUBLISH_DEADLINE_S) as snapshot:
+        tables = capture.tables_of(snapshot, description)
+        # A new table gets its triggers first: its changes must be recorded.
+        if not {table.name for table in tables} <= watched:
+            return None
+        return _Sealer(snapshot, description, state, values, sink).run(tables)
+
+
+def count_new_rows(
+    database: Database, description: Description, state: CaptureState, most: int
+) -> int:
+    """Return about how many rows a publication would write, at most `most` for each query."""
+    count = 0
+    with database.read() as snapshot:
+        change = int(snapshot.value(SQL.last_change))
+        for table in capture.tables_of(snapshot, description):
+            if table.whole:
+                continue
+            columns = capture.columns_of(snapshot, table.name)
+            before = state.positions.get(table.name)
+            rows: list[tuple[str, int | None]] = [(_everything(table, columns), None)]
+            if before is not None:
+                new, changed = queries(table, columns)
+                rows = [(sql, before) for sql in new] + [(sql, change) for sql in changed]
+            for sql, after in rows:
+                count += int(snapshot.value(SQL.count_some.format(rows=sql), (after, most)))
+                if count >= most:
+                    return count
+    return count
 
 
 class _Sealer:

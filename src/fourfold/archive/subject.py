@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -9,6 +10,9 @@ from fourfold.archive import capture
 from fourfold.archive.capture import SQL, CaptureState
 from fourfold.archive.publication import Contents, Description
 from fourfold.kernel import Database
+
+Reopen = Callable[[], tuple[Database, Description]]
+"""Opens a database for reading. It can be sent to another process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +31,8 @@ class Subject:
     """Prefix of the names of its archive tables: the model, and the kind if it is not the first."""
     label: tuple[str, str] = ("database", "")
     """Column with the id of the database in archive tables, and the id."""
+    reopen: Reopen | None = None
+    """None if another process does not know the model."""
 
 
 class DatabaseResult(NamedTuple):

@@ -13,7 +13,7 @@ from __future__ import annotations
 import shutil
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -26,6 +26,8 @@ from fourfold.archive.capture import SQL, CaptureState, Intent, StatusRow
 from fourfold.archive.catalog import Catalog
 from fourfold.archive.catalog_rows import POINT_ROW, TABLES_ROW, CommitRow, DatabaseRow
 from fourfold.archive.catalog_state import CatalogState
+from fourfold.archive.child_process import ChildStopped
+from fourfold.archive.database_sealing import SealedDatabase, SealingProcess, seal_here
 from fourfold.archive.delta_actions import (
     EMPTY,
     NO_VERSION,
@@ -41,19 +43,30 @@ from fourfold.archive.delta_checkpoint import count_actions
 from fourfold.archive.delta_log import CommitConflict, DeltaLog
 from fourfold.archive.delta_schema import FileStatistics
 from fourfold.archive.node_record import NodeRecord, new_record, read_record, write_record
-from fourfold.archive.sealer import ValueTarget, seal_into
+from fourfold.archive.sealer import ValueTarget, count_new_rows
 from fourfold.archive.subject import DatabaseResult, Subject
 from fourfold.archive.table_layout import default_options, merged_schema, table_prefix
 from fourfold.archive.table_versions import NeededRows, NeededRowsOf
-from fourfold.archive.table_writer import DatabaseSink, RowOrigin, TableFileWriter, TableWriter
+from fourfold.archive.table_writer import (
+    DatabaseSink,
+    RowOrigin,
+    TableFileWriter,
+    TableWriter,
+    joined_files,
+)
 from fourfold.archive.uploads import ValueUploads, put_once, upload_of_file
 from fourfold.errors import Busy, PublisherFenced
 from fourfold.kernel import Transaction, failpoints
+from fourfold.kernel.pauses import Pauses
 from fourfold.limits import ARCHIVE_GRACE_S
 from fourfold.objects import ObjectStore
 from fourfold.retry import Retries
 from fourfold.wire.store import ArchiveTableRow
 
+PUBLISH_HERE_ROWS: Final = 1_000
+"""Rows that a publication in the background writes before it starts a process for more."""
+FORGET_SLICE_ROWS: Final = 1_000
+"""Recorded changes that are forgotten in one transaction after a publication."""
 CHECKPOINT_COMMITS: Final = 100
 """Commits of a table after which a publication writes a checkpoint of its log."""
 CHECKPOINT_ACTIONS: Final = 1_000
@@ -119,8 +132,11 @@ class TableArchive:
         self.knows_streams = False
         """True if this process has compared all segments of streams with `streams.records`."""
 
-    def begin(self, folder: Path) -> TablePublication:
+    def begin(self, folder: Path, stop: Callable[[], bool] | None = None) -> TablePublication:
         """Start a publication, with files in `folder`.
+
+        With `stop` it runs in the background: it gives way to writers, and raises ChildStopped
+        soon after this returns True.
 
         Raises:
             PublisherFenced: another node publishes to this archive.
@@ -133,7 +149,7 @@ class TableArchive:
             self.catalog.create()
             state = self.catalog.state
         node = self._admitted(state)
-        return TablePublication(self, node, folder)
+        return TablePublication(self, node, folder, stop)
 
     def _admitted(self, state: CatalogState) -> NodeRecord:
         """Return the record of this node, if it may publish after the newest commit."""
@@ -258,10 +274,21 @@ class TableArchive:
 class TablePublication:
     """One publication: rows of several databases that become visible together."""
 
-    def __init__(self, archive: TableArchive, node: NodeRecord, folder: Path) -> None:
+    def __init__(
+        self,
+        archive: TableArchive,
+        node: NodeRecord,
+        folder: Path,
+        stop: Callable[[], bool] | None = None,
+    ) -> None:
         self._archive = archive
         self._node = node
         self._folder = folder
+        self._stop = stop
+        self._sealing: SealingProcess | None = None
+        """The child that seals large databases of a publication in the background."""
+        self._rows_here = 0
+        """Rows sealed by this process."""
         head = archive.catalog.state.head
         self.point = archive.catalog.state.version + 1
         self.token = uuid.uuid4().hex
@@ -291,43 +318,75 @@ class TablePublication:
         file_id = subject.database.identity()
         state, base = self._basis(subject, file_id)
         column, key = subject.label
-        sink = self._writer.sink(RowOrigin(subject.prefix, column, key, file_id))
         count, size = self._values.count, self._values.bytes
-        values = ValueTarget(self._values.carry, subject.contents)
-        try:
-            sealed = seal_into(sink, subject.database, subject.description, state, values)
-        except BaseException:
-            self.is_tainted = bool(sink.rows)
-            raise
-        if not sink.rows:
+        sealed = self._seal(subject, RowOrigin(subject.prefix, column, key, file_id), state)
+        if not sealed.rows:
             return False
-        self._find_defaults(subject, sink)
+        self._find_defaults(subject, sealed.tables)
+        done = sealed.result
         row = msgspec.structs.replace(
             self.row(subject.name, subject.model, file_id, base),
-            position=sealed.position,
+            position=done.position,
             migrations=subject.migrations,
-            rows=sink.rows,
-            bytes=sink.bytes,
+            rows=sealed.rows,
+            bytes=sealed.bytes,
         )
         result = DatabaseResult(
             subject.name,
             self.point,
-            sealed.position,
-            sink.rows,
+            done.position,
+            sealed.rows,
             self._values.count - count,
-            sink.bytes + self._values.bytes - size,
+            sealed.bytes + self._values.bytes - size,
         )
-        intent = Intent(self.token, sealed.state, sealed.change)
+        intent = Intent(self.token, done.state, done.change)
         text = msgspec.json.encode(intent).decode()
         subject.database.transact(lambda txn: txn.execute(SQL.intend, (text,)))
-        self._added[subject.name] = _PublishedDatabase(row, sealed.state, sealed.change, result)
+        self._added[subject.name] = _PublishedDatabase(row, done.state, done.change, result)
         if failpoints.armed:
             failpoints.hit("archive.tables.sealed")
         return True
 
-    def _find_defaults(self, subject: Subject, sink: DatabaseSink) -> None:
+    def _seal(self, subject: Subject, origin: RowOrigin, state: CaptureState) -> SealedDatabase:
+        values = ValueTarget(self._values.carry, subject.contents)
+        process = self._process_for(subject, state)
+        if process is not None:
+            try:
+                return process.seal(subject, origin, state, values)
+            except BaseException:
+                self.is_tainted = True
+                raise
+        sink = self._writer.sink(origin)
+        try:
+            return seal_here(sink, subject, state, values)
+        except BaseException:
+            self.is_tainted = bool(sink.rows)
+            raise
+        finally:
+            self._rows_here += sink.rows
+
+    def _process_for(self, subject: Subject, state: CaptureState) -> SealingProcess | None:
+        """Return the child that seals a database, or None if this thread does.
+
+        For a few rows, starting a process would take longer than writing them.
+        """
+        if self._stop is None or subject.reopen is None:
+            return None
+        if self._stop():
+            raise ChildStopped
+        if self._sealing is None:
+            most = PUBLISH_HERE_ROWS - self._rows_here
+            few = most > 0 and most > count_new_rows(
+                subject.database, subject.description, state, most
+            )
+            if few:
+                return None
+            self._sealing = SealingProcess(self._folder, self.point, self._stop)
+        return self._sealing
+
+    def _find_defaults(self, subject: Subject, tables: Mapping[str, tuple[str, Any]]) -> None:
         """Remember the defaults of columns that an archive table does not have yet."""
-        for name, (table, schema) in sink.tables.items():
+        for name, (table, schema) in tables.items():
             columns = tuple(schema.names)
             if (name, columns) in self._known_columns:
                 continue
@@ -401,6 +460,8 @@ class TablePublication:
             PublisherFenced: another node has published meanwhile.
         """
         files = self._writer.finish()
+        if self._sealing is not None:
+            files = joined_files(files, self._sealing.finish())
         self._upload(files)
         own = [added.row for added in self._added.values()]
         head = CommitRow(
@@ -479,12 +540,14 @@ class TablePublication:
 
     def _upload(self, files: list[TableFileWriter]) -> None:
         archive = self._archive
+        pauses = None if self._stop is None else Pauses.for_process()
         uploads = [
             upload_of_file(
                 archive.log(table.table.name).key(file.name),
                 file.path,
                 file.size_bytes,
                 file.sha256,
+                pauses,
             )
             for table in files
             for file in table.files
@@ -545,6 +608,8 @@ class TablePublication:
 
     def close(self) -> None:
         """Delete the files of the publication."""
+        if self._sealing is not None:
+            self._sealing.close()
         self._writer.close()
         shutil.rmtree(self._folder, ignore_errors=True)
 
@@ -558,11 +623,18 @@ def record_published(
     """Record the published state of a database, and forget the changes in it."""
     text = msgspec.json.encode(state).decode()
 
-    def work(txn: Transaction) -> None:
+    def work(txn: Transaction) -> int:
         txn.execute(SQL.record, (point, token, None, text))
-        txn.execute(SQL.forget_changes, (change,))
+        return forget(txn)
 
-    subject.database.transact(work)
+    def forget(txn: Transaction) -> int:
+        txn.execute(SQL.forget_changes, (change, FORGET_SLICE_ROWS))
+        return txn.changes
+
+    forgotten = subject.database.transact(work)
+    while forgotten == FORGET_SLICE_ROWS:
+        subject.database.pauses.pause()
+        forgotten = subject.database.transact(forget)
 
 
 def _adopted(subject: Subject, row: DatabaseRow) -> StatusRow:

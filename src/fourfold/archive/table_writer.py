@@ -8,7 +8,7 @@ new rows gets several files. Memory is bounded by one row group per table.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -269,6 +269,20 @@ class _OpenTable:
     @property
     def _temporary(self) -> Path:
         return self._folder / f".{self.files.table.name}.{os.getpid()}.partial"
+
+
+def joined_files(
+    some: Sequence[TableFileWriter], others: Sequence[TableFileWriter]
+) -> list[TableFileWriter]:
+    """Return the files of two writers, by the name of their table."""
+    joined = {entry.table.name: entry for entry in some}
+    for entry in others:
+        known = joined.setdefault(entry.table.name, entry)
+        if known is not entry:
+            schema = _joined(known.schema, entry.schema)
+            files = [*known.files, *entry.files]
+            joined[entry.table.name] = TableFileWriter(entry.table, schema, files)
+    return [joined[name] for name in sorted(joined)]
 
 
 def _joined(known: Any, new: Any) -> Any:

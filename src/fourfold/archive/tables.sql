@@ -49,7 +49,13 @@ UPDATE published SET manifest = ?1
 UPDATE published SET generation = ?1, version = ?2, manifest = ?3, state = ?4, intent = NULL
 
 -- name: forget_changes
-DELETE FROM published_change WHERE change <= ?1
+-- Some of the changes up to ?1; those that remain are published once more.
+DELETE FROM published_change WHERE change IN (
+    SELECT change FROM published_change WHERE change <= ?1 ORDER BY change LIMIT ?2
+)
+
+-- name: forget_all_changes
+DELETE FROM published_change
 
 -- name: last_change
 SELECT coalesce(max(change), 0) FROM published_change
@@ -92,6 +98,10 @@ DELETE FROM {table} WHERE {match}
 
 -- name: delete_all
 DELETE FROM {table}
+
+-- name: count_some
+-- How many rows a query has, up to ?2. {rows} may use ?1.
+SELECT count(*) FROM (SELECT 1 FROM ({rows}) LIMIT ?2)
 
 -- name: greatest
 SELECT coalesce(max({position}), 0) FROM {table}

@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 from fourfold import limits
 from fourfold.errors import AlreadyExists, CorruptData, NotFound
 from fourfold.kernel import failpoints
+from fourfold.kernel.pauses import Pauses
 from fourfold.objects import ObjectStore
 from fourfold.retry import Retries
 
@@ -36,9 +37,12 @@ def upload_of(key: str, data: bytes) -> Upload:
     return Upload(key, lambda: iter((data,)), len(data), hashlib.sha256(data).hexdigest())
 
 
-def upload_of_file(key: str, path: Path, size: int, digest: str) -> Upload:
-    """Return the upload of a file whose size and digest are known."""
-    return Upload(key, lambda: _chunks(path), size, digest)
+def upload_of_file(
+    key: str, path: Path, size: int, digest: str, pauses: Pauses | None = None
+) -> Upload:
+    """Return the upload of a file whose size and digest are known; it pauses between parts."""
+    between = iter if pauses is None else pauses.between
+    return Upload(key, lambda: between(_chunks(path)), size, digest)
 
 
 def put_once(objects: ObjectStore, wanted: Upload, retries: Retries) -> bool:

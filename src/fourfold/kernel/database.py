@@ -51,7 +51,7 @@ from fourfold.kernel.health import Health, Thresholds
 from fourfold.kernel.lock import WriterLock
 from fourfold.kernel.metrics import Metrics, MetricsReading
 from fourfold.kernel.migrations import Migration, check_order
-from fourfold.kernel.pauses import PacedBlock, Pauses
+from fourfold.kernel.pauses import PacedBlock, Pauses, runs_event_loop
 from fourfold.kernel.process_writes import PROCESS_WRITES
 from fourfold.kernel.profiles import PLAIN, Profile
 from fourfold.kernel.reader_pool import ReaderPool
@@ -97,15 +97,6 @@ class Options:
     checkpoint_bytes: int = limits.CHECKPOINT_BYTES
     group: GroupLimits = field(default_factory=GroupLimits)
     thresholds: Thresholds = field(default_factory=Thresholds)
-
-
-def _runs_event_loop() -> bool:
-    """Return True on a thread that runs an event loop."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True
 
 
 def _skip_pause() -> None:
@@ -272,7 +263,7 @@ class Database:
         between its steps, and pauses there too. Nothing pauses inside a transaction, or on the
         thread of an event loop.
         """
-        if PROCESS_WRITES.in_transaction() or _runs_event_loop():
+        if PROCESS_WRITES.in_transaction() or runs_event_loop():
             yield _skip_pause
             return
         pauses_max_s = min(PACED_PAUSES_MAX_S, PACED_PAUSES_MAX_SHARE * self._deadline_s)

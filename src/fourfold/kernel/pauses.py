@@ -22,6 +22,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Final, Self, TypeVar
 
 from fourfold import limits
@@ -235,6 +236,35 @@ class _Steps(threading.local):
         self.paused_at = float("-inf")
         self.written = 0
         """Number of transactions when the last pause began."""
+
+
+@contextmanager
+def pausing_in_calls() -> Iterator[None]:
+    """Pause in calls of functions during a block, if this process writes databases.
+
+    For code that cannot pause by itself, such as the import of a large package. The thread of an
+    event loop does not pause.
+    """
+    writes = PROCESS_WRITES
+    if not writes.count_others() or runs_event_loop() or sys.getprofile() is not None:
+        yield
+        return
+    pauses = Pauses.for_process()
+    pauses.start()
+    sys.setprofile(lambda *_: pauses.pause())
+    try:
+        yield
+    finally:
+        sys.setprofile(None)
+
+
+def runs_event_loop() -> bool:
+    """Return True if the calling thread runs an event loop, which must not wait."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 def lower_thread_priority() -> None:

@@ -214,6 +214,11 @@ def all_models() -> tuple[Model[Any], ...]:
     return (*map(_imported, _MODULES), *_added)
 
 
+def is_built_in(known: Model[Any]) -> bool:
+    """Return True if every process knows a model, not only this one."""
+    return known.name in _MODULES
+
+
 def _imported(name: str) -> Model[Any]:
     module: Any = import_module(_MODULES[name])
     return cast("Model[Any]", module.MODEL)

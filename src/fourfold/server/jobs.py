@@ -29,6 +29,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from fourfold import limits
+from fourfold.archive.child_process import ChildStopped
 from fourfold.errors import FourfoldError, Overloaded, Refused
 from fourfold.kernel import Notifier
 from fourfold.kernel.idempotency import IdempotentRequest
@@ -66,7 +67,7 @@ JOB_CANCEL_S: Final = 10.0
 OPEN_SPACE_S: Final = 30.0
 """Maximum wait until a space is open."""
 PUBLISH_SLICE_DATABASES: Final = 256
-"""Databases that are published before a job can be cancelled."""
+"""Databases that a job publishes together, with one restore point."""
 _PROBLEMS_MAX: Final = 100
 _RUN_FIELDS: Final[tuple[str, ...]] = ("run", "outcome", "rows_in", "rows_out", "resumed")
 _NAME_TIME: Final = "%Y-%m-%dt%H-%M-%Sz"
@@ -373,13 +374,19 @@ class Jobs:
         points: list[str] = []
         failures: dict[str, FourfoldError] = {}
         advance = partial(self._advance, running)
-        for report in publish.iter_publish(self._store, PUBLISH_SLICE_DATABASES, advance):
-            databases += len(report.published)
-            rows += sum(database.rows for database in report.published)
-            segments += 0 if report.streams is None else report.streams.sealed
-            points += [] if report.point is None else [report.point.id]
-            failures |= report.failures
-            _check(running)
+        reports = publish.iter_publish(
+            self._store, PUBLISH_SLICE_DATABASES, advance, running.cancelled.is_set
+        )
+        try:
+            for report in reports:
+                databases += len(report.published)
+                rows += sum(database.rows for database in report.published)
+                segments += 0 if report.streams is None else report.streams.sealed
+                points += [] if report.point is None else [report.point.id]
+                failures |= report.failures
+                _check(running)
+        except ChildStopped:
+            raise _Cancelled from None
         result = {"databases": databases, "rows": rows, "segments": segments, "points": points}
         error = next((job_error(redact_paths(item).as_dict()) for item in failures.values()), None)
         return JobOutcome(result, error)

@@ -24,6 +24,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from fourfold import limits
+from fourfold.archive.child_process import ChildStopped
 from fourfold.archive.table_layout import TABLES
 from fourfold.errors import FourfoldError, PublisherFenced, StorageError, WriterLocked
 from fourfold.kernel.pauses import Pauses, lower_thread_priority
@@ -102,11 +103,18 @@ class Continuous:
 
     # Rounds
 
-    def round(self, *, everything: bool = False, streams: bool = False) -> PublishReport:
+    def round(
+        self,
+        *,
+        everything: bool = False,
+        streams: bool = False,
+        stop: Callable[[], bool] | None = None,
+    ) -> PublishReport:
         """Publish new data of every due database.
 
         With `everything`, also of databases in backoff, except those of other nodes. With
-        `streams`, also publish all streams.
+        `streams`, also publish all streams. With `stop` it gives way to writers, and raises
+        ChildStopped soon after this returns True.
         """
         store = self._store
         names = list(database_files.names(store.root))
@@ -114,7 +122,7 @@ class Continuous:
         due = [name for name in names if self._is_due(name, states[name], everything=everything)]
         with store.publishing:
             report = publish.publish_some(
-                store, due, streams=streams, moved=not streams and self._streams()
+                store, due, streams=streams, moved=not streams and self._streams(), stop=stop
             )
         for name in due:
             self._record(name, report.failures.get(name))
@@ -186,7 +194,10 @@ class Continuous:
 
         def run() -> None:
             while not stop.wait(every):
-                self._try(self.round)
+                try:
+                    self._try(partial(self.round, stop=stop.is_set))
+                except ChildStopped:
+                    return
                 self._maintain()
 
         threads = [threading.Thread(target=run, name="fourfold-publishing", daemon=True)]
@@ -218,6 +229,8 @@ class Continuous:
         self._backoffs.succeed("")
         try:
             work()
+        except ChildStopped:
+            raise
         except Exception as error:  # noqa: BLE001 - the next round may succeed
             # `failures` reports it under the empty name until the next round.
             failure = error if isinstance(error, FourfoldError) else None

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -15,7 +16,7 @@ from fourfold.archive.subject import Subject
 from fourfold.content.hashes import PREFIX
 from fourfold.errors import FormatError, InvalidInput
 from fourfold.kernel import Database, Profile
-from fourfold.models.model import FileKind, Model, all_models, model_of_database
+from fourfold.models.model import FileKind, Model, all_models, is_built_in, model_of_database
 
 if TYPE_CHECKING:
     from fourfold.archive.table_purge import PurgeRule
@@ -115,7 +116,17 @@ def _subject(store: Store, file: DatabaseFile, database: Database) -> Subject:
         _contents(store, file.model),
         file.prefix,
         (file.model.id_column, file.model.location.id_of(file.name)),
+        partial(_reopen, file.name, file.kind.name, file.path, file.profile)
+        if is_built_in(file.model)
+        else None,
     )
+
+
+def _reopen(name: str, kind: str, path: Path, profile: Profile) -> tuple[Database, Description]:
+    """Open a database of a store for reading, by what another process knows of it."""
+    model = model_of_database(name)
+    file = DatabaseFile(name, model, model.kind(kind), path, profile)
+    return opened_for_reading(file), file.publication
 
 
 def _contents(store: Store, model: Model[Any]) -> Contents | None:

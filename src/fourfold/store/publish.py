@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
+from fourfold.archive.child_process import ChildStopped
 from fourfold.archive.node_record import read_record
 from fourfold.archive.restore_points import PointInfo
 from fourfold.archive.subject import DatabaseResult, DatabaseStatus, standing
@@ -79,12 +80,16 @@ def _compact_due_table(store: Store, report: PublishReport) -> None:
 
 
 def iter_publish(
-    store: Store, slice_databases: int, progress: Progress | None = None
+    store: Store,
+    slice_databases: int,
+    progress: Progress | None = None,
+    stop: Callable[[], bool] | None = None,
 ) -> Iterator[PublishReport]:
     """Publish the new data of a store in slices, and yield the report of each.
 
     Each slice adds its restore point, so a caller may stop after any of them. The streams are in
-    the last slice.
+    the last slice. With `stop` this runs in the background: it gives way to writers, and raises
+    ChildStopped soon after `stop` returns True.
     """
     refuse_reader(store)
     names = list(database_files.names(store.root, check_models(None)))
@@ -94,7 +99,9 @@ def iter_publish(
         if progress is not None:
             advance = partial(_advance, progress, start, len(names))
         with store.publishing:
-            report = publish_some(store, names[start:end], advance, streams=end >= len(names))
+            report = publish_some(
+                store, names[start:end], advance, streams=end >= len(names), stop=stop
+            )
         yield report
 
 
@@ -109,11 +116,12 @@ def publish_some(
     *,
     streams: bool = False,
     moved: bool = False,
+    stop: Callable[[], bool] | None = None,
 ) -> PublishReport:
     """Publish these databases, and with `streams` all streams; then add a restore point.
 
     With `moved` the restore point includes streams that another publisher uploads. The caller holds
-    `store.publishing`.
+    `store.publishing`. `stop` is that of `iter_publish`.
     """
     report = PublishReport()
     streams = streams and has_streams(store)
@@ -122,10 +130,10 @@ def publish_some(
 
     def publish_streams() -> bool:
         if streams:
-            _publish_streams(store, report, progress)
+            _publish_streams(store, report, progress, stop)
         return moved or (streams and report.streams is not None)
 
-    table_archive.PublicationRound(store, names, report, progress).run(publish_streams)
+    table_archive.PublicationRound(store, names, report, progress, stop).run(publish_streams)
     return report
 
 
@@ -156,17 +164,24 @@ def read_status(store: Store, name: str) -> DatabaseStatus:
         return standing(subject)
 
 
-def _publish_streams(store: Store, report: PublishReport, progress: Progress | None) -> None:
+def _publish_streams(
+    store: Store,
+    report: PublishReport,
+    progress: Progress | None,
+    stop: Callable[[], bool] | None,
+) -> None:
     count = 0
 
     def tell(done: ArchiveRound) -> None:
         nonlocal count
+        if stop is not None and stop():
+            raise ChildStopped
         count += len(done.published)
         if progress is not None:
             progress(STREAMS, count, 0)
 
     try:
-        report.streams = store.archive.publish_all(tell)
+        report.streams = store.archive.publish_all(tell, background=stop is not None)
     except FourfoldError as error:
         report.failures[STREAMS] = error
         return

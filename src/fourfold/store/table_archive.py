@@ -17,6 +17,7 @@ from fourfold.archive import stream_positions
 from fourfold.archive.capture import HELD_BACK, SQL, record_of
 from fourfold.archive.catalog_rows import CommitRow
 from fourfold.archive.catalog_state import CatalogState
+from fourfold.archive.child_process import ChildStopped
 from fourfold.archive.format_1.manifest import MANIFESTS, manifest_key
 from fourfold.archive.format_1.points import Points
 from fourfold.archive.manifest_format import token_of
@@ -166,8 +167,14 @@ class PublicationRound:
     """One publication of some databases of a store."""
 
     def __init__(
-        self, store: Store, names: Sequence[str], report: PublishReport, progress: Progress | None
+        self,
+        store: Store,
+        names: Sequence[str],
+        report: PublishReport,
+        progress: Progress | None,
+        stop: Callable[[], bool] | None = None,
     ) -> None:
+        self._stop = stop
         self._store = store
         self._names = list(names)
         self._report = report
@@ -213,8 +220,12 @@ class PublicationRound:
         if self._archive.catalog.refresh().head is None:
             check_start(self._store)
         while True:
-            publication = self._archive.begin(self._folder / ".tables")
-            tainted = self._add_all(publication)
+            publication = self._archive.begin(self._folder / ".tables", self._stop)
+            try:
+                tainted = self._add_all(publication)
+            except BaseException:
+                publication.close()
+                raise
             if tainted is None:
                 return publication
             # Some of its rows are in the files: start again without it.
@@ -230,6 +241,8 @@ class PublicationRound:
             try:
                 with subject_lent(self._store, name) as subject:
                     self._report.unchanged += not publication.add(subject)
+            except ChildStopped:
+                raise
             except FourfoldError as error:
                 self._report.failures[name] = error
             except Exception as error:  # noqa: BLE001 - whatever it is, it is of this database alone

@@ -117,20 +117,23 @@ def index_events(log: Log, files: BlobStore | None, limit: int | None = None) ->
     count, target = 0, None
     while True:
         size = SESSION_INDEX_EVENTS if limit is None else min(limit - count, SESSION_INDEX_EVENTS)
-        with log.paced(), log.read() as reading:
-            start, end = reading.text_until(), reading.position()
-            target = end if target is None else target
-            if start >= target or size <= 0:
-                return IndexProgress(count, max(0, end - start))
-            rows = reading.all_events(start, size)
-            until = rows[-1][1].position if len(rows) == size else end
-            keys = {sid: _key(reading, sid) for sid, _ in rows}
-        texts = []
-        for sid, row in rows:
-            key = keys[sid]
-            text = _searchable(log.read, files, event_of(sid, row))
-            if text is not None and key is not None:
-                texts.append((row.position, key, text))
+        with log.paced() as end_step:
+            with log.read() as reading:
+                start, end = reading.text_until(), reading.position()
+                target = end if target is None else target
+                if start >= target or size <= 0:
+                    return IndexProgress(count, max(0, end - start))
+                rows = reading.all_events(start, size)
+                until = rows[-1][1].position if len(rows) == size else end
+                keys = {sid: _key(reading, sid) for sid in {sid for sid, _ in rows}}
+            end_step()
+            texts = []
+            for sid, row in rows:
+                key = keys[sid]
+                text = _searchable(log.read, files, event_of(sid, row))
+                if text is not None and key is not None:
+                    texts.append((row.position, key, text))
+                end_step()
 
         def work(
             writing: LogWriter, start: int = start, until: int = until, texts: Any = texts

@@ -22,8 +22,9 @@ from typing import Any, Final, NamedTuple
 
 from fourfold import limits
 from fourfold.archive import manifest, temporary_files
-from fourfold.archive.build_process import BuildProcess, BuildStopped
+from fourfold.archive.build_process import BuildProcess
 from fourfold.archive.cache import DiskCache
+from fourfold.archive.child_process import ChildStopped
 from fourfold.archive.parquet import arrow
 from fourfold.archive.segment_reader import StoredSegments, open_segments
 from fourfold.arguments import check_arguments, check_callable
@@ -210,16 +211,25 @@ class Archive:
             self._checkpoint()
             return done
 
-    def publish_all(self, progress: Callable[[ArchiveRound], None] | None = None) -> ArchiveRound:
+    def publish_all(
+        self,
+        progress: Callable[[ArchiveRound], None] | None = None,
+        *,
+        background: bool = False,
+    ) -> ArchiveRound:
         """Seal and publish everything.
 
         The result contains failures, including streams that another node publishes.
+
+        Args:
+            background: Give way to writers of this process, as the background does.
         """
         check_callable(progress, "progress")
+        pace = self._background_pace() if background else NO_THROTTLE
         total = ArchiveRound()
         self._backoffs.retain(self._backoffs.blocked)
         while True:
-            done = self.round(everything=True)
+            done = self.round(everything=True, pace=pace)
             total.sealed += done.sealed
             total.published += done.published
             total.failures |= done.failures
@@ -235,13 +245,7 @@ class Archive:
         """Run rounds in the background during the `with` block, then a last one."""
         stop = threading.Event()
 
-        database = self._database
-        pace = Throttle(
-            PROCESS_WRITES.count_others,
-            writing=PROCESS_WRITES.is_other_writing,
-            writer_cpu=PROCESS_WRITES.other_cpu_seconds,
-            pressing=database.is_checkpointing,
-        )
+        pace = self._background_pace()
         with suppress(MissingDependency):
             # Loading pyarrow takes a while and blocks everything else, so do it first. The first
             # array made of values loads more than the import itself.
@@ -275,6 +279,14 @@ class Archive:
             for thread in threads:
                 thread.join()
 
+    def _background_pace(self) -> Throttle:
+        return Throttle(
+            PROCESS_WRITES.count_others,
+            writing=PROCESS_WRITES.is_other_writing,
+            writer_cpu=PROCESS_WRITES.other_cpu_seconds,
+            pressing=self._database.is_checkpointing,
+        )
+
     def _maintain(self, stop: threading.Event, pace: Throttle) -> None:
         """Index, compact and build companions periodically; a process builds their files."""
         lower_thread_priority()
@@ -288,7 +300,7 @@ class Archive:
                         self._back_off_failed(self.upkeep.index(everything=False, turn=turn))
                     if self.policy.companions:
                         self._back_off_failed(self.upkeep.build_companions(turn))
-            except BuildStopped:
+            except ChildStopped:
                 return
             except Exception as error:  # noqa: BLE001 - the next time may succeed
                 failure = error if isinstance(error, FourfoldError) else None

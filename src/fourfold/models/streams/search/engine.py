@@ -576,6 +576,8 @@ class Walk:
                 yield from self._blocks(part, low, high, may_skip=True)
             else:
                 yield from self._rows_of_text(part, block, low, high)
+            # A block without a match yields nothing that a pause would follow.
+            self.pause()
 
     def _rows_of_text(
         self, part: RecordRange, block: TextBlock, start: int, end: int
