@@ -127,11 +127,12 @@ def count_new_rows(
                 continue
             columns = capture.columns_of(snapshot, table.name)
             before = state.positions.get(table.name)
-            rows: list[tuple[str, int | None]] = [(_everything(table, columns), None)]
-            if before is not None:
+            if before is None:
+                selects = [(_everything(table, columns), 0)]
+            else:
                 new, changed = queries(table, columns)
-                rows = [(sql, before) for sql in new] + [(sql, change) for sql in changed]
-            for sql, after in rows:
+                selects = [(sql, before) for sql in new] + [(sql, change) for sql in changed]
+            for sql, after in selects:
                 count += int(snapshot.value(SQL.count_some.format(rows=sql), (after, most)))
                 if count >= most:
                     return count
