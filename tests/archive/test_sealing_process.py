@@ -83,7 +83,7 @@ def test_publication_by_a_child_restores_equal(store, url, tmp_path, large, chil
     assert streams_of(again, settings=at(url)) == records
 
 
-def test_publication_by_a_child_has_the_results_of_a_direct_one(tmp_path, large, children):
+def test_child_publishes_the_same_as_a_direct_publication(tmp_path, large, children):
     results = []
     for number, stop in enumerate((never, None)):
         with open_store(tmp_path / f"store-{number}", tmp_path / f"objects-{number}") as store:
@@ -115,7 +115,7 @@ def test_rows_of_both_processes_are_in_one_publication(store, url, tmp_path, mon
     assert contents(rebuilt(tmp_path / "again", url)) == contents(store.root)
 
 
-def test_child_that_dies_fails_its_database_and_the_next_round_publishes_it(
+def test_database_of_a_child_that_dies_is_published_later(
     store, url, tmp_path, monkeypatch, large, children
 ):
     with_value(store)

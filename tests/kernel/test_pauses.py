@@ -349,7 +349,7 @@ def test_code_without_pauses_of_its_own_pauses_in_its_calls(calls):
     assert 0 < during == len(calls)
 
 
-def test_the_thread_of_an_event_loop_does_not_pause_in_its_calls(calls):
+def test_event_loop_does_not_pause_in_its_calls(calls):
     commit_elsewhere()
 
     async def run():
