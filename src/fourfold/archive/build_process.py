@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from fourfold.archive.cache import DiskCache
-from fourfold.archive.child_process import ChildProcess, Parent
+from fourfold.archive.child_process import ChildProcess, ParentProcess
 from fourfold.archive.segment_reader import StoredSegments, open_segments
 
 P = ParamSpec("P")
@@ -65,7 +65,7 @@ class BuildProcess(ChildProcess[StoredSegments]):
         super().__init__(_open_segments, answers, stop)
 
 
-def _open_segments(parent: Parent) -> StoredSegments:
+def _open_segments(parent: ParentProcess) -> StoredSegments:
     objects: Any = _ParentObjects(parent)  # Reads are all that is needed of an object store.
     return open_segments(objects, _ParentCache(parent))
 
@@ -73,7 +73,7 @@ def _open_segments(parent: Parent) -> StoredSegments:
 class _ParentObjects:
     """The object store of the node."""
 
-    def __init__(self, parent: Parent) -> None:
+    def __init__(self, parent: ParentProcess) -> None:
         self._parent = parent
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
@@ -84,7 +84,7 @@ class _ParentObjects:
 class _ParentCache(DiskCache):
     """The cache of the node; only the node writes it."""
 
-    def __init__(self, parent: Parent) -> None:
+    def __init__(self, parent: ParentProcess) -> None:
         super().__init__(Path(), 0)
         self._parent = parent
 

@@ -36,7 +36,7 @@ class ChildStopped(Exception):
     """The caller stops: the child was ended, and what it was working on is not there."""
 
 
-class Parent(Protocol):
+class ParentProcess(Protocol):
     """The process that started a child, as the child sees it."""
 
     def ask(self, kind: str, *values: Any) -> Any:
@@ -55,7 +55,7 @@ class ChildProcess(Generic[C]):
 
     def __init__(
         self,
-        open_context: Callable[[Parent], C],
+        open_context: Callable[[ParentProcess], C],
         answers: Mapping[str, Callable[..., Any]],
         stop: Callable[[], bool],
     ) -> None:
@@ -141,7 +141,7 @@ class ChildProcess(Generic[C]):
             child.wait()
 
 
-class _Parent:
+class _ParentPipe:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
@@ -157,7 +157,7 @@ def serve(connection: Connection) -> None:
     """Run what the parent sends, until it closes the connection."""
     lower_thread_priority()
     with suppress(EOFError, OSError):
-        context = connection.recv()(_Parent(connection))
+        context = connection.recv()(_ParentPipe(connection))
         while True:
             function, args, kwargs = connection.recv()
             try:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from fourfold.archive import capture
 from fourfold.archive.capture import CaptureState
-from fourfold.archive.child_process import ChildProcess, Parent
+from fourfold.archive.child_process import ChildProcess, ParentProcess
 from fourfold.archive.sealer import SealResult, ValueTarget, seal_into, seal_watched
 from fourfold.archive.subject import Reopen, Subject
 from fourfold.archive.table_writer import DatabaseSink, RowOrigin, TableFileWriter, TableWriter
@@ -99,7 +99,7 @@ class SealingProcess:
 class _Sealing:
     """The files of a publication, in the child."""
 
-    def __init__(self, folder: Path, point: int, parent: Parent) -> None:
+    def __init__(self, folder: Path, point: int, parent: ParentProcess) -> None:
         self._parent = parent
         self._writer = TableWriter(folder, point)
 
