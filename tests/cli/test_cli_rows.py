@@ -236,6 +236,10 @@ def test_empty_model_has_no_totals_and_no_problems(root, call):
     assert call("stream", "stats", root).out == "0 streams, 0 records, 0 B\n"
     assert call("session", "verify", root, "--json").document["ok"]
     assert call("session", "gc", root, "--json").document["payloads"] == 0
+    assert call("app", "gc", root, "--json").document["cached"] == 0
+    assert call("stream", "gc", root, "--json").document["records"] == 0
+    empty = "0 cached results and 0 idempotency keys (0 B) would be removed\n"
+    assert call("app", "gc", root, "--dry-run").out == empty
     assert call("stream", "read", root, "orders", "--json").error["kind"] == "not_found"
     assert call("app", "stats", root, "notes", "--json").error["kind"] == "not_found"
     assert call("app", "sync", "domain", root, "a", "1", "--json").error["kind"] == "not_found"

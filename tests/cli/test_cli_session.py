@@ -237,6 +237,9 @@ def test_retention_deletes_sessions(root, call):
 def test_sessions_are_verified_and_collected(root, call):
     assert "are sound (6 events checked)" in call("verify", root)
     assert json.loads(call("gc", root, "--json"))["payloads"] == 0
+    planned = call("gc", root, "--grace", "0", "--dry-run")
+    assert "1 payload" in planned
+    assert planned.endswith("would be removed\n")
     assert json.loads(call("gc", root, "--grace", "0", "--json"))["payloads"] == 1
     with fourfold.open(root) as store:
         store.sessions.log.database.transact(

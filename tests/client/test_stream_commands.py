@@ -235,8 +235,16 @@ def test_client_without_httpx_names_the_extra(monkeypatch, capfd):
     assert "pip install 'fourfold[client]'" in capfd.readouterr().err
 
 
-def test_server_sweeps_periodically(places, capfd):
-    assert main.run(["stream", "sweep", places[1]]) == 6
+def test_gc_counts_in_a_store_and_is_refused_remotely(places, capfd):
+    folder, url = places
+    assert main.run(["stream", "create", folder, "gone", "--keep-bytes", "0"]) == 0
+    assert main.run(["stream", "append", folder, "gone", '{"id": 1}']) == 0
+    capfd.readouterr()
+    assert main.run(["stream", "gc", folder, "--dry-run"]) == 0
+    assert capfd.readouterr().out == "0 expired streams, 1 record (9 B) would be removed\n"
+    assert main.run(["stream", "gc", folder, "--json"]) == 0
+    assert json.loads(capfd.readouterr().out)["records"] == 1
+    assert main.run(["stream", "gc", url]) == 6
 
 
 def test_records_are_appended_and_read_by_routing_key(both):

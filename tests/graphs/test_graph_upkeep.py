@@ -11,6 +11,7 @@ import sys
 import threading
 from pathlib import Path
 
+import msgspec
 import pytest
 from graph_nodes import APP, everything, open_graphs, with_notes
 from test_apps import edit
@@ -28,7 +29,9 @@ from fourfold.errors import (
     WriterLocked,
 )
 from fourfold.kernel import Options, failpoints, inspection
+from fourfold.kernel.idempotency import IdempotentRequest, run_once
 from fourfold.models.graphs import GLOBAL_SEQ, Capability, Graphs
+from fourfold.models.graphs.records import GcReport
 from fourfold.models.graphs.verify import problems
 
 HERE = str(Path(__file__).parent)
@@ -48,6 +51,29 @@ def parent(types, **changes):
 
 
 # Numbers and upkeep
+
+
+def test_gc_removes_outdated_results_and_expired_keys_only(graphs, types, monkeypatch):
+    monkeypatch.setattr("fourfold.models.graphs.maintenance.GC_ROWS", 2)
+    note = graphs.insert_parent(APP, parent(types))
+    for number in range(5):
+        graphs.put_cached("search", str(number), "[1]", 0)
+    graphs.put_cached("search", "new", "[1]", graphs.position())
+    for key, now_s in [("young", None), ("old", 0)]:
+        request = IdempotentRequest("caller", key, "digest")
+        run_once(graphs.database, request, lambda: b"result", now_s=now_s)
+    before = everything(graphs)
+    expected = GcReport(cached=5, requests=1, bytes=5 * len("[1]") + len(b"result"))
+    assert graphs.gc(dry_run=True) == msgspec.structs.replace(expected, dry_run=True)
+    assert graphs.get_cached("search", "0") is not None
+    assert graphs.gc() == expected
+    assert graphs.gc() == GcReport(0, 0, 0)
+    assert graphs.get_cached("search", "0") is None
+    assert graphs.get_cached("search", "new") == ("[1]", graphs.position())
+    repeated = IdempotentRequest("caller", "young", "digest")
+    assert run_once(graphs.database, repeated, lambda: b"other") == (b"result", True)
+    assert everything(graphs) == before
+    assert graphs.open("notes").read("parent", note) is not None
 
 
 def test_metrics_have_every_name_of_specification_and_never_row(graphs, types, tmp_path):

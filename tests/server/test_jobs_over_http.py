@@ -246,6 +246,7 @@ def test_gc_collects_spaces_with_a_policy_in_this_process(server, front):
     assert space.horizon() > 10
     # Sessions too: what is unreferenced stays for the grace period.
     assert set(job["result"]["sessions"]) >= {"sessions", "payloads"}
+    assert job["result"]["streams"]["bytes"] == 0
     assert server.ask("GET", f"/v1/spaces/{DID}/documents/note").status == 200
 
 

@@ -274,7 +274,8 @@ def test_stored_policies_are_applied_by_the_longest_prefix(sessions, clock):
     sessions.apply_stored_retentions()
     assert ids(sessions) == ["chat/vip/older", "log", "logs"]
     clock.advance(10)
-    sessions.gc(retention=False)
+    assert sessions.gc(dry_run=True).sessions == 2
+    assert sessions.gc(retention=False).sessions == 2
     assert ids(sessions) == ["chat/vip/older", "log", "logs"]
     # Collecting applies them too.
     sessions.gc()

@@ -8,10 +8,11 @@ from functools import partial
 from pathlib import Path
 from random import Random
 
+import msgspec
 import pytest
 
 import fourfold
-from fourfold.errors import NotFound, OffsetGone
+from fourfold.errors import NotFound, OffsetGone, Refused
 from fourfold.kernel import Database, load_queries
 from fourfold.models.streams import (
     MIGRATIONS,
@@ -22,6 +23,7 @@ from fourfold.models.streams import (
     StreamOptions,
     Streams,
 )
+from fourfold.models.streams.records import GcReport
 from support.crash import random_kill_time, run
 from support.properties import repeats
 
@@ -178,14 +180,62 @@ def test_gc_removes_all_that_several_sweeps_would(streams, clock, monkeypatch):
     fill(streams)
     bury(streams)
     clock.ms += 10_000
-    assert streams.gc() == 2
+    report = GcReport(2, 1, *held(streams))
+    assert streams.gc(dry_run=True) == msgspec.structs.replace(report, dry_run=True)
+    assert streams.gc() == report
     assert left(streams) == (0, 0, 0)
     assert streams.list() == ()
-    assert streams.gc() == 0
+    assert streams.gc() == GcReport(0, 0, 0, 0)
+
+
+def held(streams):
+    """Return how many rows the log has, and their bytes."""
+    with streams.database.read() as snapshot:
+        return snapshot.one("SELECT count(*), coalesce(sum(payload_len), 0) FROM wal_records")
+
+
+@pytest.mark.parametrize("seed", range(repeats(60)))
+def test_dry_run_of_gc_counts_what_gc_removes(streams, clock, monkeypatch, seed):
+    monkeypatch.setattr("fourfold.limits.ARCHIVE_TRIM_ROWS", 3)
+    rng = Random(seed)
+    names = []
+    for number in range(12):
+        name = f"s{number}"
+        source = rng.choice(names) if names and rng.random() < 0.4 else None
+        limits = {
+            "ttl": rng.choice([None, 5, 50]),
+            "retention_seconds": rng.choice([None, 3, 30]),
+            "retention_bytes": rng.choice([None, 20, 200]),
+        }
+        fork = None if source is None else Fork(source)
+        streams.create(name, "application/json", fork=fork, **limits)
+        names.append(name)
+        for _ in range(rng.randrange(4)):
+            clock.ms += rng.randrange(3_000)
+            names = [name for name in names if name in streams]
+            if not names:
+                break
+            target = streams[rng.choice(names)]
+            target.append([{"n": rng.randrange(100)}] * rng.randrange(1, 8))
+        if names and rng.random() < 0.2:
+            streams.delete(names.pop(rng.randrange(len(names))))
+    names = set(streams)
+    clock.ms += 5_000
+    counted, before = streams.gc(dry_run=True), held(streams)
+    assert held(streams) == before
+    report, after = streams.gc(), held(streams)
+    assert (report.records, report.bytes) == (before[0] - after[0], before[1] - after[1])
+    assert report == msgspec.structs.replace(counted, dry_run=False)
+    assert streams.gc() == GcReport(0, 0, 0, 0)
+
+
+def test_gc_is_refused_inside_a_transaction(streams):
+    with streams.database.write(), pytest.raises(Refused):
+        streams.gc(dry_run=True)
 
 
 def test_sweep_trims_few_slices(streams, monkeypatch):
-    monkeypatch.setattr("fourfold.models.streams.streams.SWEEP_SLICES", 2)
+    monkeypatch.setattr("fourfold.models.streams.maintenance.SWEEP_SLICES", 2)
     fill(streams)
     bury(streams)
     before = left(streams)[0]

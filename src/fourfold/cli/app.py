@@ -13,6 +13,7 @@ from typing import Any, Final
 from uuid import uuid4
 
 import click
+import msgspec
 
 from fourfold.cli.app_sync import sync_command
 from fourfold.cli.app_sync_http import pull, push, run
@@ -31,6 +32,7 @@ from fourfold.models.graphs.records import (
     KINDS,
     ROWS,
     Envelope,
+    GcReport,
     Type,
     TypeDescription,
     Usage,
@@ -578,6 +580,23 @@ def feed(
         out.flush()
 
 
+@graphs_command("gc", writes=lambda options: not options["dry_run"], optional=True)
+@click.option("--dry-run", is_flag=True, help="Show what would be removed.")
+def gc(out: Output, graphs: Graphs | None, *, dry_run: bool) -> None:
+    """Remove outdated cached results and expired idempotency keys.
+
+    Rows of graphs are never removed: every past state stays readable.
+    """
+    report = GcReport(0, 0, 0, dry_run) if graphs is None else graphs.gc(dry_run=dry_run)
+    if out.as_json:
+        out.document(msgspec.to_builtins(report))
+        return
+    verb = "would be removed" if dry_run else "removed"
+    cached = f"{counted(report.cached, 'cached result')} and "
+    rest = f"{counted(report.requests, 'idempotency key')} ({size(report.bytes)})"
+    out.line(f"{cached}{rest} {verb}")
+
+
 _CHANGE_FIELDS: Final = ("global_seq", "app_id", "kind", "row")
 
 
@@ -600,6 +619,7 @@ SECTIONS: Final[Sections] = (
     ("Find by value", ("find", "top")),
     ("Walk along edges", ("neighbours", "path", "match")),
     ("Exchange it with other stores", ("sync",)),
+    ("Maintain", ("gc",)),
 )
 
 _EPILOG: Final = """\b
@@ -646,6 +666,7 @@ for _each in (
     neighbours,
     match,
     path,
+    gc,
     sync_command,
 ):
     command.add_command(_each)

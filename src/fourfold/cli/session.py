@@ -671,20 +671,26 @@ def verify(out: Output, root: Path) -> None:
     metavar="SECONDS",
     help="Keep younger data, which a writer may still be about to refer to.",
 )
-def gc(out: Output, root: Path, grace: float) -> None:
+@click.option("--dry-run", is_flag=True, help="Show what would be removed; apply no policies.")
+def gc(out: Output, root: Path, grace: float, *, dry_run: bool) -> None:
     """Remove payloads without references, and the events of deleted sessions.
 
     Stored retention policies are applied first, and delete sessions: `fourfold session policies`
     has a dry run.
     """
-    with existing_sessions(root, writes=True) as sessions:
-        done = GcReport(0, 0, 0, 0) if sessions is None else sessions.gc(grace)
+    with existing_sessions(root, writes=not dry_run) as sessions:
+        done = (
+            GcReport(0, 0, 0, 0, dry_run)
+            if sessions is None
+            else sessions.gc(grace, dry_run=dry_run)
+        )
     if out.as_json:
         out.document({"root": str(root), **msgspec.to_builtins(done)})
         return
     out.line(
         f"{counted(done.payloads, 'payload')} ({size(done.bytes)}) and "
-        f"{counted(done.events, 'event')} of {counted(done.sessions, 'deleted session')} removed"
+        f"{counted(done.events, 'event')} of {counted(done.sessions, 'deleted session')} "
+        f"{'would be removed' if dry_run else 'removed'}"
     )
 
 

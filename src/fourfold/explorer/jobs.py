@@ -29,7 +29,7 @@ ENDED: Final = frozenset({"succeeded", "failed", "cancelled", "interrupted"})
 KINDS: Final[dict[str, str]] = {
     "verify": "Check every database and file of the store. Only reads.",
     "backup": "Write a verified copy of the store, next to it.",
-    "gc": "Remove history that the policies of spaces do not retain, and unreferenced payloads.",
+    "gc": "Remove what policies, retention and grace periods no longer keep, in all models.",
     "publish": "Publish new data to the object store, and add a restore point.",
     "snapshots": "Add snapshots where reads would replay many revisions.",
     "load": "Write the lines of an uploaded file into a model. Repeated, it changes nothing.",
@@ -255,8 +255,6 @@ async def _preview(visit: Visit, query: RunQuery) -> list[tuple[str, str]]:
     rows = []
     for model in [] if overview is None else overview.models:
         if query.kind == "snapshots" and model.model != "documents":
-            continue
-        if query.kind == "gc" and model.model not in {"documents", "sessions"}:
             continue
         noun = f"{model.unit}{'' if model.count == 1 else 's'}"
         more = "" if model.count_exact else " or more"

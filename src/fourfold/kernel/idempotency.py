@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 from fourfold.errors import ReplayMismatch
 from fourfold.kernel.database import Database
 from fourfold.kernel.named_queries import read_sql
-from fourfold.kernel.transaction import SQL
+from fourfold.kernel.transaction import SQL, Transaction
 
 KEPT_S: Final = 7 * 24 * 3_600
 """Seconds after which a result expires."""
@@ -77,5 +77,10 @@ def run_once(
         result = work()
         expires_at = now + KEPT_S
         txn.execute(SQL.idempotency_insert, (caller, key, digest, result, expires_at))
-        txn.execute(SQL.idempotency_expire, (now, EXPIRE_ROWS))
+        expire(txn, now, EXPIRE_ROWS)
         return result, False
+
+
+def expire(txn: Transaction, now_s: int, limit: int) -> None:
+    """Delete at most `limit` results whose keys have expired."""
+    txn.execute(SQL.idempotency_expire, (now_s, limit))

@@ -62,6 +62,8 @@ _log = logging.getLogger("fourfold.server")
 JOBS_RUNNING: Final = 2
 JOBS_WAITING: Final = 64
 """Jobs that run at once, and that run or wait."""
+_COLLECTED: Final = ("streams", "graphs", "sessions")
+"""Models of which a job of the kind `gc` collects the garbage, besides documents."""
 JOB_CANCEL_S: Final = 10.0
 """Maximum wait for the end of a cancelled job; its process is killed after half of it."""
 OPEN_SPACE_S: Final = 30.0
@@ -441,18 +443,20 @@ class Jobs:
         self._advance(running, "", len(dids), len(dids) + others)
 
     def _collect(self, running: _RunningJob) -> JobOutcome:
-        """Collect the garbage of each space with a policy, and of the sessions."""
-        has_sessions = bool(model("sessions").location.names(self._store.root))
+        """Collect the garbage of each space with a policy, and of the other models."""
+        root = self._store.root
+        others = [name for name in _COLLECTED if model(name).location.names(root)]
         collected = freed = 0
-        for space in self._iter_spaces(running, has_sessions):
+        for space in self._iter_spaces(running, len(others)):
             if space.gc_policy() is not None:
                 freed += space.gc().bytes
                 collected += 1
         total = running.job.progress.total
         result: dict[str, Any] = {"spaces": collected, "bytes": freed}
-        if has_sessions:
-            self._advance(running, "sessions", total - 1, total)
-            result["sessions"] = msgspec.to_builtins(self._store.sessions.gc())
+        for left, name in zip(range(len(others), 0, -1), others, strict=True):
+            _check(running)
+            self._advance(running, name, total - left, total)
+            result[name] = msgspec.to_builtins(getattr(self._store, name).gc())
         self._advance(running, "", total, total)
         return JobOutcome(result)
 

@@ -361,7 +361,7 @@ class BackupJob(
 class GcJob(
     Struct, kw_only=True, frozen=True, forbid_unknown_fields=True, tag="gc", tag_field="kind"
 ):
-    """Remove history that the policies of spaces do not retain, and unreferenced payloads."""
+    """Remove what policies, retention and grace periods no longer keep, in all models."""
 
 
 class PublishJob(

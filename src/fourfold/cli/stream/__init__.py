@@ -14,7 +14,7 @@ SECTIONS: Final[Sections] = (
         "Streams",
         (
             *("create", "list", "show", "keys", "stats", "set", "fork", "close", "delete"),
-            *("compact", "sweep"),
+            *("compact", "gc"),
         ),
     ),
     ("Append", ("append",)),
@@ -57,7 +57,7 @@ for _each in (
     streams.close,
     streams.delete,
     streams.compact,
-    streams.sweep,
+    streams.gc,
     records.append,
     records.read,
     records.tail,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import click
+import msgspec
 
 from fourfold.cli.completion import complete_streams
 from fourfold.cli.output import Output, counted, size
@@ -12,7 +13,7 @@ from fourfold.cli.stream.arguments import FACTS, Place, facts, name_argument, st
 from fourfold.errors import Refused
 from fourfold.limits import PAGE_ITEMS_MAX
 from fourfold.models.streams import Fork, StreamOptions, Streams
-from fourfold.models.streams.records import StreamInfo
+from fourfold.models.streams.records import GcReport, StreamInfo
 from fourfold.models.streams.rule_changes import UNCHANGED
 from fourfold.models.streams.settings import Setting, SettingsChange
 from fourfold.models.streams.validation import format_offset, parse_offset
@@ -293,18 +294,20 @@ def delete(out: Output, streams: Place, *, name: str) -> None:
         out.line(f"{name} is deleted")
 
 
-@streams_command("sweep", writes=True)
-def sweep(out: Output, streams: Place) -> None:
+@streams_command("gc", writes=True, optional=True)
+@click.option("--dry-run", is_flag=True, help="Show what would be removed.")
+def gc(out: Output, streams: Place | None, *, dry_run: bool) -> None:
     """Delete expired streams, apply retention, and trim the records of deleted streams.
 
     A server does this automatically.
     """
-    if not isinstance(streams, Streams):
-        raise Refused("a server sweeps by itself", hint="Pass the folder of a store.")
-    removed = streams.sweep()
-    while streams.trim_deleted():
-        pass
+    if streams is not None and not isinstance(streams, Streams):
+        raise Refused("a server removes this by itself", hint="Pass the folder of a store.")
+    report = GcReport(0, 0, 0, 0, dry_run) if streams is None else streams.gc(dry_run=dry_run)
     if out.as_json:
-        out.document({"removed": removed})
-    else:
-        out.line(f"{counted(removed, 'stream')} removed")
+        out.document(msgspec.to_builtins(report))
+        return
+    verb = "would be removed" if dry_run else "removed"
+    streams_gone = f"{counted(report.expired, 'expired stream')}, "
+    rest = f"{counted(report.records, 'record')} ({size(report.bytes)})"
+    out.line(f"{streams_gone}{rest} {verb}")

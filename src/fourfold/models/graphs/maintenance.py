@@ -7,19 +7,34 @@ rights. The application decides which code receives it.
 from __future__ import annotations
 
 import builtins
+import time
 import weakref
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
 from fourfold.errors import CapabilityDenied, CorruptData, InvalidInput
-from fourfold.kernel import Checkpoint, Database, Health, MetricsReading, Sidecar
+from fourfold.kernel import (
+    Checkpoint,
+    Database,
+    Health,
+    MetricsReading,
+    Sidecar,
+    Transaction,
+    idempotency,
+    load_queries,
+)
 from fourfold.models.graphs import validation
+from fourfold.models.graphs.records import GcReport
 from fourfold.models.problem import Problem, to_problems
 
 DIAGNOSTICS: Final = "diagnostics"
 """The right to check all pages of the file."""
 RIGHTS: Final = frozenset({DIAGNOSTICS})
+GC_ROWS: Final = 1_000
+"""Rows of each kind that one transaction of gc removes."""
+
+SQL = load_queries("fourfold.models.graphs")
 
 
 class Capability:
@@ -81,6 +96,22 @@ class Maintenance:
             messages = problems(snapshot, str(self.database.path), self.node)
         return to_problems(messages)
 
+    def gc(self, *, dry_run: bool = False) -> GcReport:
+        """Remove outdated cached results and expired idempotency keys; return counts of them.
+
+        Rows of graphs are never removed: every past state stays readable.
+
+        Args:
+            dry_run: Only count what would be removed.
+        """
+        now = int(time.time())
+        with self.database.read_current() as snapshot:
+            cached, requests, size = snapshot.one(SQL.garbage, (now,)) or (0, 0, 0)
+        if not dry_run:
+            while self.database.transact(lambda txn: _remove_garbage(txn, now)):
+                pass
+        return GcReport(cached, requests, size, dry_run)
+
     def checkpoint(self, mode: str = "PASSIVE") -> Checkpoint:
         """Checkpoint the write-ahead log: PASSIVE, FULL, RESTART or TRUNCATE."""
         return self.database.checkpoint(mode)
@@ -124,3 +155,11 @@ class Maintenance:
                 f"{self._unsound}",
                 hint="Restore the newest verified backup with `fourfold restore`.",
             )
+
+
+def _remove_garbage(txn: Transaction, now_s: int) -> int:
+    """Remove the next slice of what gc removes; return how many rows it has."""
+    before = txn.total_changes
+    txn.execute(SQL.drop_outdated, (GC_ROWS,))
+    idempotency.expire(txn, now_s, GC_ROWS)
+    return txn.total_changes - before

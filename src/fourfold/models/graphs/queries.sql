@@ -165,5 +165,19 @@ INSERT INTO derived_cache (owner, cache_key, value, source_global_seq, updated_a
 ON CONFLICT (owner, cache_key) DO UPDATE
 SET value = excluded.value, source_global_seq = excluded.source_global_seq, updated_at = excluded.updated_at
 
+-- name: garbage
+-- Cached results of an earlier seq, idempotency keys that expired, and the bytes of both.
+SELECT cached, requests, cached_bytes + request_bytes FROM (
+    SELECT count(*) AS cached, coalesce(sum(length(CAST(value AS BLOB))), 0) AS cached_bytes FROM derived_cache
+    WHERE source_global_seq < (SELECT seq FROM global_seq)
+), (
+    SELECT count(*) AS requests, coalesce(sum(length(result)), 0) AS request_bytes FROM idempotency WHERE expires_at <= ?1
+)
+
+-- name: drop_outdated
+DELETE FROM derived_cache WHERE rowid IN (
+    SELECT rowid FROM derived_cache WHERE source_global_seq < (SELECT seq FROM global_seq) LIMIT ?1
+)
+
 -- name: drop_cached
 DELETE FROM derived_cache WHERE owner = ?1

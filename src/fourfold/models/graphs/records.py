@@ -350,6 +350,17 @@ class Envelope(NamedTuple):
     trace_id: str | None
 
 
+class GcReport(msgspec.Struct, frozen=True):
+    """Counts of what gc of the graphs removed or, in a dry run, would remove."""
+
+    cached: int
+    """Cached results that were made before the newest seq."""
+    requests: int
+    """Results of requests whose idempotency key expired."""
+    bytes: int
+    dry_run: bool = False
+
+
 class GraphChange(msgspec.Struct, frozen=True, gc=False):
     """One row of the change feed.
 

@@ -245,7 +245,7 @@ def mark(log: Log, files: BlobStore | None, cutoff: Cutoff) -> GcReport:
         with log.read() as reading:
             rows = reading.payloads(last_hash, _PAGE)
         if not rows:
-            return GcReport(len(going), events, payloads, size)
+            return GcReport(len(going), events, payloads, size, dry_run=True)
         last_hash = rows[-1].hash
         for payload_row in rows:
             if payload_row.touched <= cutoff.touched and payload_row.hash not in reached:

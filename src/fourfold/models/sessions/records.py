@@ -287,12 +287,13 @@ class Gap(msgspec.Struct, frozen=True):
 
 
 class GcReport(msgspec.Struct, frozen=True):
-    """Counts of what a garbage collection removed."""
+    """Counts of what gc of the sessions removed or, in a dry run, would remove."""
 
     sessions: int
     events: int
     payloads: int
     bytes: int
+    dry_run: bool = False
 
 
 class StoredRetention(msgspec.Struct, frozen=True):

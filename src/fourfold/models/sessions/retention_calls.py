@@ -1,15 +1,17 @@
-"""The calls of `Sessions` about retention."""
+"""The calls of `Sessions` that delete: retention and gc."""
 
 from __future__ import annotations
 
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
+from fourfold import limits
 from fourfold.errors import NotFound, ReadOnly
+from fourfold.models.sessions import payloads
 from fourfold.models.sessions.feed import Broadcast
 from fourfold.models.sessions.log import Log, LogWriter, PolicyRow
 from fourfold.models.sessions.reader import Slots
-from fourfold.models.sessions.records import RetentionReport, StoredRetention
+from fourfold.models.sessions.records import GcReport, RetentionReport, StoredRetention
 from fourfold.models.sessions.request import check_count, check_session_id
 from fourfold.models.sessions.request_builder import RequestBuilder
 from fourfold.models.sessions.retention import (
@@ -29,7 +31,7 @@ SESSION_RETENTION_PAGE: Final = 200
 
 
 class RetentionCalls:
-    """Retention, for `Sessions`."""
+    """Retention and gc, for `Sessions`."""
 
     log: Log
     _preparing: RequestBuilder
@@ -134,6 +136,32 @@ class RetentionCalls:
                 checked._replace(others=longer), None, None, dry_run=dry_run
             )
         return reports
+
+    def gc(
+        self: Any,
+        grace_s: float = limits.SESSION_GRACE_S,
+        *,
+        retention: bool = True,
+        dry_run: bool = False,
+    ) -> GcReport:
+        """Remove unreferenced payloads and deleted sessions older than the grace period.
+
+        With a grace period of 0, no other thread may store a payload at the same time.
+
+        Args:
+            grace_s: Seconds for which what is stored, and what is deleted, is not removed.
+            retention: Apply the stored retention policies first, which delete sessions.
+            dry_run: Only count what would be removed, without applying policies.
+        """
+        if dry_run:
+            return payloads.mark(self.log, self.files, self._preparing.cutoff(grace_s))
+        if not self.log.writable:
+            raise ReadOnly(f"{self.log!r} is open for reading only")
+        if retention:
+            self.apply_stored_retentions()
+        report: GcReport = payloads.collect(self.log, self.files, self._preparing.cutoff(grace_s))
+        self.index_texts()
+        return report
 
     def _apply(
         self, policy: RetentionPolicy, place: Place | None, left: int | None, *, dry_run: bool

@@ -55,7 +55,6 @@ from fourfold.models.sessions.records import (
     BundleReport,
     Epoch,
     Event,
-    GcReport,
     Head,
     HeadComparison,
     LineageEdge,
@@ -506,23 +505,6 @@ class Sessions(HandleMapping[str, Session], LeaseCalls, RetentionCalls, SearchCa
     def verify_no_dangling_refs(self, sid: str | None = None) -> builtins.list[PayloadRef]:
         """Return the references of a session, by default of all, whose payload is missing."""
         return payloads.dangling(self.log, self.files, sid)
-
-    def gc(self, grace_s: float = limits.SESSION_GRACE_S, *, retention: bool = True) -> GcReport:
-        """Remove unreferenced payloads and deleted sessions older than the grace period.
-
-        With a grace period of 0, no other thread may store a payload at the same time.
-
-        Args:
-            grace_s: Seconds for which what is stored, and what is deleted, is not removed.
-            retention: Apply the stored retention policies first, which delete sessions.
-        """
-        if not self.log.writable:
-            raise ReadOnly(f"{self.log!r} is open for reading only")
-        if retention:
-            self.apply_stored_retentions()
-        report = payloads.collect(self.log, self.files, self._preparing.cutoff(grace_s))
-        self.index_texts()
-        return report
 
     # Reading
 

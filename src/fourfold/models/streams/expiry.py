@@ -13,6 +13,7 @@ written from time to time. A failed write keeps the buffer, so a stream in use n
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING
@@ -23,11 +24,11 @@ from fourfold.kernel import Database, ReadTransaction, Transaction, failpoints, 
 from fourfold.kernel.process_writes import PROCESS_WRITES
 from fourfold.models.streams import slices, tombstones, writer
 from fourfold.models.streams.archive.throttle import Throttle
-from fourfold.models.streams.records import StreamInfo
-from fourfold.models.streams.writer import SQL
+from fourfold.models.streams.records import GcReport, StreamInfo
+from fourfold.models.streams.writer import SQL, StreamClock
 
 if TYPE_CHECKING:
-    from fourfold.models.streams.streams import Streams
+    from fourfold.models.streams.maintenance import StreamMaintenance
 
 
 _ARCHIVE = load_queries("fourfold.models.streams.archive")
@@ -58,10 +59,15 @@ def _by_age(snapshot: ReadTransaction, info: StreamInfo, oldest_ms: int) -> int:
     return info.next_offset if offset is None else int(offset)
 
 
-def _by_bytes(snapshot: ReadTransaction, info: StreamInfo, bytes_max: int) -> int:
+def _by_bytes(
+    snapshot: ReadTransaction,
+    info: StreamInfo,
+    bytes_max: int,
+    rows_max: int = limits.ARCHIVE_TRIM_ROWS,
+) -> int:
     excess = info.wal_bytes - bytes_max
     if excess > 0:
-        params = (info.sid, limits.INTEGER_MAX, limits.ARCHIVE_TRIM_ROWS, excess)
+        params = (info.sid, limits.INTEGER_MAX, rows_max, excess)
         row = snapshot.one(SQL.slice, params)
         return 0 if row is None or row[0] is None else int(row[0]) + 1
     left = -excess
@@ -73,14 +79,14 @@ def _by_bytes(snapshot: ReadTransaction, info: StreamInfo, bytes_max: int) -> in
     return 0
 
 
-def expire(streams: Streams, limit: int) -> int:
+def expire(streams: StreamMaintenance, limit: int) -> int:
     """Delete at most `limit` expired streams; return how many there were."""
     with streams.database.read() as snapshot:
         due = [row[0] for row in snapshot.all(SQL.expired, (streams.clock(), limit))]
     return sum(streams.database.transact(partial(_expire, streams, name)) for name in due)
 
 
-def _expire(streams: Streams, name: str, txn: Transaction) -> int:
+def _expire(streams: StreamMaintenance, name: str, txn: Transaction) -> int:
     row, now = txn.one(SQL.stream_by_name, (name,)), streams.read_clock()
     if row is None:
         return 0
@@ -92,16 +98,85 @@ def _expire(streams: Streams, name: str, txn: Transaction) -> int:
     return 1
 
 
-def check_not_in_transaction(streams: Streams) -> None:
+def count_garbage(snapshot: ReadTransaction, now: StreamClock) -> GcReport:
+    """Count what expired, what retention excludes, and what deleted streams left."""
+    deleted, records, size = snapshot.one(SQL.deleted_rest) or (0, 0, 0)
+    names = snapshot.all(SQL.expired, (now.ms, limits.INTEGER_MAX))
+    infos = [writer.with_last_use(_info(snapshot, name), now) for (name,) in names]
+    expired = [info for info in infos if writer.is_expired(info, now)]
+    removed, unused = _removed(snapshot, expired)
+    for info in removed:
+        records += info.next_offset - _own_start(info)
+        size += info.wal_bytes
+    gone = {info.sid for info in [*removed, *expired]}
+    names = snapshot.all(SQL.with_retention, ("", limits.INTEGER_MAX))
+    for info in [*unused, *(_info(snapshot, name) for (name,) in names)]:
+        first = _first_retained(snapshot, info, now.ms)
+        if info.sid not in gone and first > _own_start(info):
+            records += first - _own_start(info)
+            size += (snapshot.one(SQL.held_below, (info.sid, first)) or (0, 0))[1]
+    return GcReport(len(expired), deleted, records, size)
+
+
+def _info(snapshot: ReadTransaction, name: str) -> StreamInfo:
+    return writer.info_of(snapshot.one(SQL.stream_by_name, (name,)) or ())
+
+
+def _own_start(info: StreamInfo) -> int:
+    """Return the first offset of the records that a stream has itself, not its source."""
+    return max(info.first_offset, info.fork_offset or 0)
+
+
+def _removed(
+    snapshot: ReadTransaction, expired: list[StreamInfo]
+) -> tuple[list[StreamInfo], list[StreamInfo]]:
+    """Return the expired streams without forks and deleted sources that only they used.
+
+    Then the existing sources that only they used: their retention applies again.
+    """
+    names = {info.sid for info in expired}
+    forks: Counter[int] = Counter()
+    removed: dict[int, StreamInfo] = {}
+    unused = []
+    for stream in expired:
+        info = stream
+        while info.forks == forks[info.sid] and info.sid not in removed:
+            if not info.deleted and info.sid not in names:
+                unused.append(info)
+                break
+            removed[info.sid] = info
+            if info.forked_from is None:
+                break
+            forks[info.forked_from] += 1
+            info = writer.info_of(snapshot.one(SQL.stream_by_sid, (info.forked_from,)) or ())
+    return list(removed.values()), unused
+
+
+def _first_retained(snapshot: ReadTransaction, info: StreamInfo, now_ms: int) -> int:
+    """Return the first offset of a stream once everything left is retained."""
+    reached = info.first_offset
+    if info.retention_seconds is not None:
+        oldest_ms = now_ms - 1000 * info.retention_seconds
+        while (
+            first := _by_age(snapshot, info._replace(first_offset=reached), oldest_ms)
+        ) > reached:
+            reached = first
+    if info.retention_bytes is not None:
+        rows_max = limits.INTEGER_MAX
+        reached = max(reached, _by_bytes(snapshot, info, info.retention_bytes, rows_max))
+    return reached
+
+
+def check_not_in_transaction(database: Database) -> None:
     """Raise Refused inside a transaction, which would hold all slices until its end."""
-    if streams.database.in_transaction():
+    if database.in_transaction():
         raise Refused(
             "streams: cannot sweep or compact inside a transaction",
             hint="Leave the transaction first.",
         )
 
 
-def trim_deleted(streams: Streams, slices: int) -> bool:
+def trim_deleted(streams: StreamMaintenance, slices: int) -> bool:
     """Trim deleted streams by at most `slices` slices, the earliest deleted first.
 
     Returns True while something is left.
@@ -138,7 +213,7 @@ def _trim(sid: int, txn: Transaction) -> bool:
     return tombstones.trim(txn, sid)
 
 
-def retain(streams: Streams, limit: int) -> None:
+def retain(streams: StreamMaintenance, limit: int) -> None:
     """Trim records that the retention of streams excludes, `limit` streams per page."""
     after = ""
     while True:
@@ -151,7 +226,7 @@ def retain(streams: Streams, limit: int) -> None:
         after = page[-1]
 
 
-def _retain_one(streams: Streams, name: str) -> None:
+def _retain_one(streams: StreamMaintenance, name: str) -> None:
     with streams.database.read(deadline_s=float("inf")) as snapshot:
         info = writer.find(snapshot, name, streams.read_clock())
         if info is None or next_trim_offset(snapshot, info, streams.clock()) <= info.first_offset:

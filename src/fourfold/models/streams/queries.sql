@@ -105,6 +105,11 @@ INSERT INTO deleted_streams (sid, stream, deleted_at_ms) VALUES (?1, ?2, ?3)
 -- Deleted streams with rows left to trim, the earliest deleted first.
 SELECT sid FROM deleted_streams ORDER BY deleted_at_ms, sid LIMIT ?1
 
+-- name: deleted_rest
+-- Number of deleted streams, and what they left in the log.
+SELECT (SELECT count(*) FROM deleted_streams), count(*), coalesce(sum(payload_len), 0)
+FROM wal_records WHERE sid IN (SELECT sid FROM deleted_streams)
+
 -- name: drop_tombstone
 DELETE FROM deleted_streams WHERE sid = ?1
 

@@ -281,6 +281,20 @@ class Details(NamedTuple):
     archived: ArchiveStatus
 
 
+class GcReport(msgspec.Struct, frozen=True):
+    """Counts of what gc of the streams removed or, in a dry run, would remove."""
+
+    expired: int
+    """Streams that had expired."""
+    deleted: int
+    """Deleted streams of which records were left."""
+    records: int
+    """Records of all of these, and those that retention excluded."""
+    bytes: int
+    """Bytes of these records in the database; those in segments are removed by the archive."""
+    dry_run: bool = False
+
+
 class Totals(NamedTuple):
     """Totals over all streams, in the log and in segments.
 

@@ -29,7 +29,6 @@ from fourfold.arguments import check_arguments
 from fourfold.errors import CorruptData, FourfoldError, InvalidInput, Refused
 from fourfold.kernel import Database, Notifier, Transaction, commit_traces, failpoints
 from fourfold.models.handle_mapping import HandleMapping
-from fourfold.models.problem import Problem, to_problems
 from fourfold.models.streams import (
     expiry,
     feed,
@@ -60,6 +59,7 @@ from fourfold.models.streams.expiry import Uses
 from fourfold.models.streams.feed_records import FeedPage, check_after
 from fourfold.models.streams.key_compaction import Compactions
 from fourfold.models.streams.listing import parse_filter, scan_streams
+from fourfold.models.streams.maintenance import StreamMaintenance
 from fourfold.models.streams.profiles.profiles import Profiles
 from fourfold.models.streams.record_feed import FEED_READ_RECORDS, FeedReader
 from fourfold.models.streams.record_follower import RecordFollower
@@ -71,7 +71,6 @@ from fourfold.models.streams.records import (
     Details,
     RecordFilter,
     StreamInfo,
-    Totals,
 )
 from fourfold.models.streams.schemas.schemas import Schemas
 from fourfold.models.streams.search.request import AggregateRequest, SearchRequest
@@ -83,7 +82,7 @@ from fourfold.models.streams.stream import Stream
 from fourfold.models.streams.subscriptions import Subscriptions
 from fourfold.models.streams.touch import Touches
 from fourfold.models.streams.validation import Offset
-from fourfold.models.streams.writer import SQL, Fork, ForkPoint, StreamClock, StreamOptions
+from fourfold.models.streams.writer import SQL, Fork, ForkPoint, StreamOptions
 
 if TYPE_CHECKING:
     from fourfold.models.streams.archive import Archive
@@ -93,10 +92,6 @@ STREAM_READ_BYTES: Final = 4 * limits.MIB
 """Bytes of one read, unless a single record is larger."""
 STREAM_SHORT_READ_BYTES: Final = 256 * limits.KIB
 """Bytes that are read on the thread of an event loop; larger reads use another thread."""
-SWEEP_SLICES: Final = 200
-"""Transactions of one sweep."""
-SWEEP_STREAMS: Final = 1_000
-"""Streams that one sweep removes or examines."""
 
 T = TypeVar("T")
 Clock = Callable[[], int]
@@ -109,7 +104,7 @@ def now_ms() -> int:
 
 
 @check_arguments(unchecked={"append_soon", "read_clock", "read_log", "read_joined", "touch"})
-class Streams(HandleMapping[str, Stream]):
+class Streams(StreamMaintenance, HandleMapping[str, Stream]):
     """All streams of one store. Iteration yields their names; `name in streams`."""
 
     def __init__(
@@ -700,7 +695,7 @@ class Streams(HandleMapping[str, Stream]):
         timeout_s: float | None = None,
     ) -> CompactionResult:
         """Remove the history of a state stream before a horizon; see `Stream.compact`."""
-        expiry.check_not_in_transaction(self)
+        expiry.check_not_in_transaction(self.database)
         check_horizon(horizon, since)
         at = horizon if since is None else self.offset_since(name, since)
         work = self._compactions.open(name, at)
@@ -759,55 +754,6 @@ class Streams(HandleMapping[str, Stream]):
         """
         if info.ttl_seconds is not None:
             self._uses.record(info.sid, self.clock())
-
-    def read_clock(self) -> StreamClock:
-        """Return the current time and the uses of streams that are not written yet."""
-        return StreamClock(self.clock(), self._uses.times)
-
-    def sweep(self, limit: int = SWEEP_STREAMS) -> int:
-        """Delete expired streams and trim what is not retained; return how many expired.
-
-        Writes the buffered uses of streams first, and trims a bounded number of rows of deleted
-        streams. Refused inside a transaction, which would hold all of that until its end.
-        """
-        expiry.check_not_in_transaction(self)
-        validation.check_limit(limit)
-        self._uses.flush(self.database)
-        removed = expiry.expire(self, limit)
-        expiry.retain(self, limit)
-        self.trim_deleted()
-        self.touches.flush()
-        self.touches.retire(self.clock())
-        return removed
-
-    def gc(self) -> int:
-        """Sweep until nothing is left to remove; return how many streams had expired."""
-        expired = sum(iter(self.sweep, 0))
-        self.trim_deleted(limits.INTEGER_MAX)
-        return expired
-
-    def trim_deleted(self, slices: int = SWEEP_SLICES) -> bool:
-        """Trim rows of deleted streams in at most `slices` transactions; True if more are left."""
-        expiry.check_not_in_transaction(self)
-        return expiry.trim_deleted(self, slices)
-
-    def candidates(self, pending_bytes: int, limit: int = 32) -> tuple[tuple[str, int, int], ...]:
-        """Return (name, rows, bytes) of streams with at least `pending_bytes` not in segments."""
-        with self.database.read_current() as snapshot:
-            rows = snapshot.all(SQL.candidates, (pending_bytes, limit))
-            return tuple((str(row[0]), int(row[1]), int(row[2])) for row in rows)
-
-    def totals(self) -> Totals:
-        """Count the streams, records and bytes of the store."""
-        with self.database.read_current() as snapshot:
-            return Totals._make(snapshot.one(SQL.totals) or (0, 0, 0))
-
-    def verify(self) -> builtins.list[Problem]:
-        """Check the streams, their records and the archive; return the problems found."""
-        from fourfold.models.streams.verify import problems  # noqa: PLC0415 - rare
-
-        with self.database.read_in_background() as snapshot:
-            return to_problems(problems(snapshot))
 
     _describe = info
 
