@@ -53,8 +53,11 @@ class LruCache(Generic[K, V]):
         A value heavier than the whole cache is evicted at once.
         """
         if self._weigh is None:
-            self._entries[key] = value
-            self._entries.move_to_end(key)
+            entries = self._entries
+            entries[key] = value
+            entries.move_to_end(key)
+            if len(entries) <= self._max_weight:
+                return []
         else:
             self.pop(key)
             self._entries[key] = value

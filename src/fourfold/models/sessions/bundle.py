@@ -121,16 +121,11 @@ def _line(document: dict[str, Any]) -> bytes:
     return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
 
 
-def import_bundle(
-    sessions: Sessions, slots: Slots, path: Path, now: int, notify: Callable[[str], None]
-) -> BundleReport:
+def import_bundle(sessions: Sessions, slots: Slots, path: Path, now: int) -> BundleReport:
     """Import the missing events of a bundle, after checking all of it.
 
     Each page of events is a transaction. An import that is killed leaves states that the sessions
     had at an earlier event, and the next import of the bundle continues there.
-
-    Args:
-        notify: Called with the id of a session after a commit that wrote events of it.
     """
     if not path.exists():
         raise NotFound(f"{path}: there is no such file")
@@ -148,7 +143,7 @@ def import_bundle(
             waiting = []
     _store(sessions, waiting, now)
     for page in _pages(path, check.stored):
-        work = partial(_write_page, slots=slots, page=page, notify=notify)
+        work = partial(_write_page, slots=slots, page=page)
         with sessions.log.paced():
             sessions.log.transact_alone(work)
     return done
@@ -204,9 +199,7 @@ def _pages(path: Path, stored: Mapping[str, int]) -> Iterator[list[_SessionPart]
         yield page
 
 
-def _write_page(
-    writing: LogWriter, *, slots: Slots, page: list[_SessionPart], notify: Callable[[str], None]
-) -> None:
+def _write_page(writing: LogWriter, *, slots: Slots, page: list[_SessionPart]) -> None:
     """Write a page, except what another import or request wrote since the check."""
     for part in page:
         if writing.session(part.sid) is None:
@@ -222,7 +215,6 @@ def _write_page(
             if stamped[0].digests[0].hex() != document["digest"]:
                 raise _another_history(part.sid)
             slot = writer.keep(writing, slots, slot, *stamped)
-        writing.after_commit(partial(notify, part.sid))
 
 
 def _check_same(writing: LogWriter, slot: Slot, events: list[dict[str, Any]]) -> None:

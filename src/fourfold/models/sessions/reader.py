@@ -49,9 +49,15 @@ class Slot(NamedTuple):
 
 
 class Slots:
-    """Least recently used first out."""
+    """Least recently used first out.
 
-    def __init__(self, most: int = SESSION_SLOTS_MAX) -> None:
+    `notify` is called with the id of a session after each commit that changed it.
+    """
+
+    def __init__(
+        self, notify: Callable[[str], None] = lambda _: None, most: int = SESSION_SLOTS_MAX
+    ) -> None:
+        self._notify = notify
         self._slots: LruCache[str, Slot] = LruCache(most)
         self._moving: set[str] = set()
         self._published = 0
@@ -121,7 +127,7 @@ class Slots:
         return self._published
 
     def publish(self, sid: str, slot: Slot | None, position: int | None = None) -> None:
-        """Cache the newest state; None evicts the session.
+        """Cache the newest state and wake the feeds of a session; None evicts it.
 
         Only one transaction commits at a time, so whatever else was moving is in the log by now, or
         never will be.
@@ -135,6 +141,7 @@ class Slots:
                 self._slots.pop(sid)
             else:
                 self._slots.put(sid, slot)
+        self._notify(sid)
 
 
 def load(reading: LogReader, sid: str, known: Slot | None) -> Slot:

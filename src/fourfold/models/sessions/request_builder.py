@@ -33,6 +33,7 @@ from fourfold.models.sessions.request import (
 )
 from fourfold.models.sessions.writer import EventAppend, Publish
 
+_request = tuple.__new__
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -120,9 +121,11 @@ class RequestBuilder:
         payloads: Sequence[InternedPayload] = ()
         if type(drafts) is not Alike:
             payloads = [payload for draft in drafts if draft.payloads for payload in draft.payloads]
-        lease = (None, None) if epoch is None else _lease(sid, epoch)
-        return EventAppend(
-            sid, drafts, *self.now(), expected_last_id, key, self._files, payloads, *lease
+        at, now = self.now()
+        held, lease_of = (None, None) if epoch is None else _lease(sid, epoch)
+        return _request(
+            EventAppend,
+            (sid, drafts, at, now, expected_last_id, key, self._files, payloads, held, lease_of),
         )
 
     def publishing(

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any, Final
 
 from fourfold import limits
 from fourfold.errors import NotFound, ReadOnly
 from fourfold.models.sessions import payloads
 from fourfold.models.sessions.feed import Broadcast
-from fourfold.models.sessions.log import Log, LogWriter, PolicyRow
+from fourfold.models.sessions.log import Log, PolicyRow
 from fourfold.models.sessions.reader import Slots
 from fourfold.models.sessions.records import GcReport, RetentionReport, StoredRetention
 from fourfold.models.sessions.request import check_count, check_session_id
@@ -202,11 +201,4 @@ class RetentionCalls:
     ) -> list[str] | None:
         """Delete a session with those connected with it, unless one of them is to be kept now."""
         self._broadcast.refuse_reentry(sid)
-
-        def work(txn: LogWriter) -> list[str] | None:
-            group = delete_group(txn, self._slots, policy, sid, newest)
-            for deleted in group or ():
-                txn.after_commit(partial(self._broadcast.notify, deleted))
-            return group
-
-        return self.log.transact(work)
+        return self.log.transact(lambda txn: delete_group(txn, self._slots, policy, sid, newest))

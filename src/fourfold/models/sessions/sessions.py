@@ -16,7 +16,6 @@ import asyncio
 import builtins
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -87,7 +86,9 @@ _ALL = 2**62
 """A bound that no log reaches."""
 
 
-@check_arguments()
+@check_arguments(
+    unchecked=("append_event", "append_event_async", "append_events", "append_events_async")
+)
 class Sessions(HandleMapping[str, Session], LeaseCalls, RetentionCalls, SearchCalls, FeedCalls):
     """The sessions of one store. Opened by `store.sessions`; `Sessions()` keeps them in memory.
 
@@ -109,8 +110,8 @@ class Sessions(HandleMapping[str, Session], LeaseCalls, RetentionCalls, SearchCa
         self.log = log
         self.files = files
         self._preparing = RequestBuilder(clock, files)
-        self._slots = Slots()
         self._broadcast = Broadcast(self.log)
+        self._slots = Slots(self._broadcast.notify)
         self._closed = False
 
     # Sessions
@@ -292,9 +293,7 @@ class Sessions(HandleMapping[str, Session], LeaseCalls, RetentionCalls, SearchCa
         check_session_id(sid)
         at, _ = self._preparing.now()
         self._broadcast.refuse_reentry(sid)
-        self.log.transact(
-            self._notifying(lambda txn: writer.delete(txn, self._slots, sid, at), sid)
-        )
+        self.log.transact(lambda txn: writer.delete(txn, self._slots, sid, at))
 
     # Appending
 
@@ -703,7 +702,7 @@ class Sessions(HandleMapping[str, Session], LeaseCalls, RetentionCalls, SearchCa
         if not self.log.writable:
             raise ReadOnly(f"{self.log!r} is open for reading only")
         _, now = self._preparing.now()
-        return bundle.import_bundle(self, self._slots, Path(path), now, self._broadcast.notify)
+        return bundle.import_bundle(self, self._slots, Path(path), now)
 
     # Maintenance
 
@@ -741,26 +740,13 @@ class Sessions(HandleMapping[str, Session], LeaseCalls, RetentionCalls, SearchCa
         self._broadcast.refuse_reentry(request.sid)
         if request.payloads:
             payloads.write_files(request.payloads, self.files)
-        return self.log.transact(self._notifying(work, request.sid), request.size)
+        return self.log.transact(work, request.size)
 
     async def _submit_async(self, work: Callable[[LogWriter], T], request: EventAppend) -> T:
         self._broadcast.refuse_reentry(request.sid)
         if any(writer.is_file(payload, self.files) for payload in request.payloads):
             await asyncio.to_thread(payloads.write_files, request.payloads, self.files)
-        return await self.log.transact_async(self._notifying(work, request.sid), request.size)
-
-    def _notifying(self, work: Callable[[LogWriter], T], sid: str) -> Callable[[LogWriter], T]:
-        """Return work that wakes the feeds of a session once it is committed.
-
-        The commit may be that of a transaction around it.
-        """
-
-        def run(txn: LogWriter) -> T:
-            result = work(txn)
-            txn.after_commit(partial(self._broadcast.notify, sid))
-            return result
-
-        return run
+        return await self.log.transact_async(work, request.size)
 
     def _slot(self, sid: str) -> Slot:
         """Return the newest state, from the cache if this process is the writer."""

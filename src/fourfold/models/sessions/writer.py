@@ -50,6 +50,7 @@ from fourfold.models.sessions.stamps import EventBatch, event_of, stamp, stamp_o
 SESSION_SNAPSHOT_EVENTS_MIN: Final = 32
 """A head stores a snapshot of the view after this many events since the last snapshot."""
 
+_slot = tuple.__new__
 _PLAIN = frozenset(ENTITY_OF)
 """Events from which nothing is derived, and which are most of a log."""
 
@@ -99,12 +100,14 @@ class Publish(NamedTuple):
 def append(writing: LogWriter, slots: Slots, request: EventAppend) -> Sequence[Event]:
     """Append the events, all or none; those of an earlier request with the same key as they are."""
     slot = slots.inside(writing, request.sid)
-    check_writer(writing, slot.row, slot.state, request.epoch, request.lease_of)
+    state = slot.state
+    if request.epoch is not None or state.session is not None:
+        check_writer(writing, slot.row, state, request.epoch, request.lease_of)
     if request.key is not None:
         replayed = _replayed(writing, slot.row, request)
         if replayed is not None:
             return replayed
-    last = slot.state.counters.event
+    last = state.counters.event
     if request.expected_last_id is not UNSET and request.expected_last_id != last:
         raise PreconditionFailed(
             f"the last event of session {request.sid!r} is {last}, not {request.expected_last_id}",
@@ -269,7 +272,7 @@ def _store_state(  # noqa: PLR0917 - the state, and its event
     ):
         snapshot_at = last
         writing.insert_snapshot(row.key, snapshot_at, state_text(state))
-    after = Slot(row, state, snapshot_at, second)
+    after = _slot(Slot, (row, state, snapshot_at, second))
     slots.move(writing, row.id, after, position)
     return after
 
