@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from opened_streams import JSON
 
 import fourfold
-from fourfold.models.streams.search import tail
+from fourfold.models.streams.search import engine, tail
 from support import naive_search as naive
 from support.properties import examples
 
@@ -18,6 +18,7 @@ BY, EVERY = ["service"], "1s"
 STEPS = st.one_of(
     st.tuples(st.just("append"), st.lists(naive.MESSAGES, min_size=1, max_size=5)),
     st.tuples(st.just("append raw"), st.lists(naive.RAW, min_size=1, max_size=4)),
+    st.tuples(st.just("append in turns"), st.lists(naive.MESSAGES, min_size=2, max_size=4)),
     st.tuples(st.just("roll back"), st.lists(naive.MESSAGES, min_size=1, max_size=3)),
     st.tuples(st.just("recreate"), st.just([])),
     st.tuples(st.just("trim"), st.just([])),
@@ -60,6 +61,27 @@ def test_second_aggregate_reads_only_new_records(logs, monkeypatch):
     naive.check_groups(logs, "", {}, (None, None), BY, EVERY)
 
 
+def test_first_aggregate_decodes_records_of_one_append_at_once(logs, monkeypatch):
+    def refuse(*_args, **_options):
+        pytest.fail("records were read one by one")
+
+    monkeypatch.setattr(engine.Walk, "_blocks", refuse)
+    assert stream_counts(logs) == {"s0": 4, "s1": 3, "s2": 3}
+
+
+def test_first_aggregate_of_records_written_in_turns(opened, logs):
+    other = opened.streams.create("other", JSON)
+    for n in range(5):
+        logs.append([{"service": f"s{n % 3}", "time": 0}])
+        other.append([{"service": "other", "time": 0}])
+    assert stream_counts(logs) == {"s0": 6, "s1": 5, "s2": 4}
+    naive.check_groups(logs, "", {}, (None, None), BY, EVERY)
+
+
+def stream_counts(stream):
+    return {row["service"]: row["count"] for row in stream.aggregate(by=BY, measures=["count"])}
+
+
 def test_changed_declaration_is_not_answered_by_old_rollups(logs):
     scanned(logs)
     logs.set_schema(search={**naive.DECLARATION, "timestamp": None})
@@ -83,6 +105,10 @@ def run_step(store, kind, messages):
     elif kind == "append raw":
         for payload in messages:
             naive.append_raw(stream, payload)
+    elif kind == "append in turns":
+        for message in messages:
+            stream.append([message])
+            store.streams.open("other").append([{"service": "other"}])
     elif kind == "roll back":
         with suppress(_RolledBackError), store.streams.database.write():
             stream.append(messages)
@@ -101,6 +127,7 @@ def run_step(store, kind, messages):
 
 
 def create(store):
+    store.streams.create("other", JSON)
     store.streams.create("s", JSON).set_schema(search=naive.DECLARATION)
 
 

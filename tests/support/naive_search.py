@@ -18,11 +18,13 @@ VALUES = st.one_of(
     st.sampled_from([None, True, False, 0, 1, 1.0, 2.5, -3, 200, 500, 503, 2**60, 1e300]),
     st.sampled_from(["", "auth", "pay", "500", "a", "ab", [], [1, "auth"], {}, {"x": 1}]),
     st.sampled_from(["NaN", "-Infinity", "12", 'a"b', "über", "a\u2028b", -0.0, 2**53, 2**53 + 1]),
+    st.sampled_from([2**63, -(2**63) - 1, 2**64, 10**40]),
     TEXTS,
 )
 TIMES = st.one_of(
     st.integers(990_000, 1_010_000),
     st.sampled_from(["1970-01-01T00:16:40Z", "1970-01-01T00:16:45.5+00:00", "never", None, True]),
+    st.sampled_from([1_000_000.5, 2**53 + 1, -(2**63) - 1, 10**40]),
 )
 MESSAGES = st.one_of(
     st.fixed_dictionaries(

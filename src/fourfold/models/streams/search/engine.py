@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import chain, islice
 from operator import neg
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -243,6 +244,27 @@ class Walk:
                 rows = list(rules.promote_records(self._snapshot, self._info, records))
             yield rows
 
+    def _lines(self, part: RecordRange, start: int, end: int) -> bytes:
+        """Return the payloads of a range of the log, joined by line feeds.
+
+        The caller counts them: records of one stream have ids in the order of their offsets.
+        """
+        self.pause()
+        if start >= self._current_from:
+            first, last = self._snapshot.all(SQL.places, (part.sid, start, end))[0]
+            if last - first == end - start - 1:
+                return bytes(self._snapshot.value(SQL.lines, (part.sid, first, last)))
+            data, count = self._snapshot.all(STREAMS.joined, (part.sid, start, end, "\n"))[0]
+            if count == end - start:
+                return bytes(data)
+        # Some are among the newest ones, or are converted.
+        return b"\n".join(row[1] for block in self._blocks(part, start, end) for row in block)
+
+    def _times(self, part: RecordRange, start: int, end: int) -> list[int]:
+        """Return when the records of a range of the log were appended."""
+        rows = self._snapshot.all(SQL.append_times, (part.sid, start, end))
+        return [row[0] for row in rows]
+
     @property
     def _excludes(self) -> bool:
         """True if SQLite can leave out records of the log that do not match."""
@@ -413,7 +435,12 @@ class Walk:
             return known
         grows = known is not None and known.start == start and known.end < end
         begin = known.end if known is not None and grows else start
-        piece = tail.build(self._plan, self._blocks(part, begin, end), begin, end)
+        reader = tail.TailReader(
+            partial(self._lines, part), partial(self._blocks, part), partial(self._times, part)
+        )
+        step = min(tail.LINES_RECORDS, self._step)
+        piece = tail.build(self._plan, reader, begin, end, step)
+        self.pause()
         self.budget.spend(end - begin, (end - begin) * self._average)
         if known is not None and grows:
             piece = tail.join(known, piece)

@@ -45,25 +45,27 @@ def compile_decoder(names: Iterable[str] | None) -> DecodeAll:
     return decode_all
 
 
-def compile_columns(
-    names: Iterable[str],
-) -> Callable[[Sequence[bytes]], dict[str, list[Any]] | None]:
+def compile_columns(names: Iterable[str]) -> Callable[[bytes, int], dict[str, list[Any]] | None]:
     """Return a function that decodes these fields of objects into a list for each name.
 
-    A field that an object lacks is ABSENT. The function returns None if it cannot decode them all.
+    It takes so many objects, joined by line feeds: one call for all of them takes half of the time
+    of one for each. A field that an object lacks is ABSENT. The function returns None if it cannot
+    decode them all.
     """
     attributes = {name: f"f{at}" for at, name in enumerate(dict.fromkeys(names))}
     fields = [(attribute, Any, ABSENT) for attribute in attributes.values()]
     renamed = {attribute: name for name, attribute in attributes.items()}
     decode = msgspec.json.Decoder(
         msgspec.defstruct("_Columns", fields, rename=renamed, gc=False)
-    ).decode
+    ).decode_lines
     getters = {name: attrgetter(attribute) for name, attribute in attributes.items()}
 
-    def decode_columns(payloads: Sequence[bytes]) -> dict[str, list[Any]] | None:
+    def decode_columns(lines: bytes, count: int) -> dict[str, list[Any]] | None:
         try:
-            objects = list(map(decode, payloads))
+            objects = decode(lines)
         except _UNDECODED:
+            return None
+        if len(objects) != count:
             return None
         return {name: list(map(getter, objects)) for name, getter in getters.items()}
 

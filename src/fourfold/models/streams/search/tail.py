@@ -10,7 +10,7 @@ not read again, and are the first to be evicted.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import repeat
 from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
@@ -26,6 +26,8 @@ from fourfold.models.streams.search.timestamps import TIME_MAX_MS, parse_message
 
 PIECE_RECORDS: Final = 8_192
 """Records of a piece; the first one of a log has fewer, and the last one grows."""
+LINES_RECORDS: Final = 1_024
+"""Records that are decoded at once."""
 ROWS_MAX: Final = 400_000
 """Rows of rollups in memory, of all streams together: about 50 bytes each."""
 
@@ -67,6 +69,17 @@ class TailPiece(NamedTuple):
 T = TypeVar("T", TailPiece, TailText)
 
 
+class TailReader(NamedTuple):
+    """Reads records of a log, from an offset to before another one."""
+
+    lines: Callable[[int, int], bytes]
+    """Returns the payloads, joined by line feeds."""
+    rows: Callable[[int, int], Iterable[Sequence[Row]]]
+    """Yields the fields of the records, block by block."""
+    times: Callable[[int, int], list[int]]
+    """Returns when the records were appended."""
+
+
 class TailPieces(Generic[T]):
     """The pieces of all streams of a store; bounded, and safe for threads."""
 
@@ -100,16 +113,21 @@ def ranges(start: int, end: int) -> Iterator[tuple[int, int, int]]:
         yield number, max(start, first), min(end, first + PIECE_RECORDS)
 
 
-def build(plan: CompanionPlan, blocks: Iterable[Sequence[Row]], start: int, end: int) -> TailPiece:
-    """Return the rollups of some records, which are read block by block."""
-    fields, appended = _decode(_names(plan), blocks)
+def build(plan: CompanionPlan, reader: TailReader, start: int, end: int, step: int) -> TailPiece:
+    """Return the rollups of some records, of which so many are decoded at once."""
+    pa, _ = arrow()
+    fields = _decode(_names(plan), reader, start, end, step)
 
     def column(field: str) -> list[Any]:
         name, *path = field.split(".")
         values = fields[name]
         return [lookup(value, tuple(path)) for value in values] if path else values
 
-    times = appended if plan.timestamp is None else _times(column(plan.timestamp), appended)
+    times = None if plan.timestamp is None else _plain_times(column(plan.timestamp))
+    if times is None:
+        appended = reader.times(start, end)
+        values = appended if plan.timestamp is None else column(plan.timestamp)
+        times = pa.array(_times(values, appended), pa.int64())
     columns = {
         place: column(plan.fields[place])
         for place in {place for rollup in plan.rollups for place in (*rollup.by, *rollup.measures)}
@@ -122,13 +140,15 @@ def build(plan: CompanionPlan, blocks: Iterable[Sequence[Row]], start: int, end:
         table = rollup_of_columns(rollup, times, by, measures)
         if table is None:
             writer = RollupWriter(rollup)
-            for time_ms, values, numbers in zip(times, _rows(by), _rows(measures), strict=False):
-                writer.add(time_ms, values, numbers)
+            rows = zip(times.to_pylist(), _rows(by), _rows(measures), strict=False)
+            for time_ms, groups, numbers in rows:
+                writer.add(time_ms, groups, numbers)
             table = writer.table() if writer.is_exact else None
             if writer.has_containers:
                 containers.add(at)
         tables.append(table)
-    return TailPiece(start, end, min(times), max(times), tuple(tables), frozenset(containers))
+    low, high = pa.compute.min_max(times).as_py().values()
+    return TailPiece(start, end, low, high, tuple(tables), frozenset(containers))
 
 
 def _names(plan: CompanionPlan) -> list[str]:
@@ -140,34 +160,43 @@ def _names(plan: CompanionPlan) -> list[str]:
 
 
 def _decode(
-    names: list[str], blocks: Iterable[Sequence[Row]]
-) -> tuple[dict[str, list[Any]], list[int]]:
-    """Return the values of some fields of the messages, by name, and when these were appended."""
+    names: list[str], reader: TailReader, start: int, end: int, step: int
+) -> dict[str, list[Any]]:
+    """Return the values of some fields of the messages, by name."""
     decode_columns, decode_objects = compile_columns(names), compile_decoder(names)
     fields: dict[str, list[Any]] = {name: [] for name in names}
-    appended: list[int] = []
-    for block in blocks:
-        payloads = [row[1] for row in block]
-        appended += [row[2] for row in block]
-        columns = decode_columns(payloads)
+    for first in range(start, end, step):
+        last = min(end, first + step)
+        columns = decode_columns(reader.lines(first, last), last - first)
         if columns is None:
             # One is not an object, or only the other decoder can read it.
+            payloads = [row[1] for block in reader.rows(first, last) for row in block]
             messages = decode_objects(payloads)
             columns = {name: [lookup(message, (name,)) for message in messages] for name in names}
         for name, values in columns.items():
             fields[name] += values
-    return fields, appended
+    return fields
 
 
 def _rows(columns: list[list[Any]]) -> Iterable[tuple[Any, ...]]:
     return zip(*columns, strict=True) if columns else repeat(())
 
 
+def _plain_times(values: list[Any]) -> Any:
+    """Return values that are all times in milliseconds as an array, or None."""
+    if set(map(type, values)) != {int}:
+        return None
+    pa, _ = arrow()
+    try:
+        times = pa.array(values, pa.int64())
+    except OverflowError:
+        return None
+    low, high = pa.compute.min_max(times).as_py().values()
+    return times if low >= -TIME_MAX_MS and high <= TIME_MAX_MS else None
+
+
 def _times(values: list[Any], appended: list[int]) -> list[int]:
     """Return the time of each message by its field, or when it was appended."""
-    kinds = set(map(type, values))
-    if kinds == {int} and -TIME_MAX_MS <= min(values) <= max(values) <= TIME_MAX_MS:
-        return values
     times = map(parse_message_time, values)
     return [late if time is None else time for time, late in zip(times, appended, strict=True)]
 

@@ -127,17 +127,18 @@ class RollupWriter:
 
 def rollup_of_columns(
     rollup: PlannedRollup,
-    times: list[int],
+    times: Any,
     by: Sequence[list[Any]],
     measures: Sequence[list[Any]],
 ) -> Any:
     """Return the rows that `RollupWriter` collects, from columns; None if only it can.
 
-    Its rules for fractions as groups, arrays, objects, and numbers that do not fit are not here.
+    The times are an Arrow array. Its rules for fractions as groups, arrays, objects, and numbers
+    that do not fit are not here.
     """
     pa, _ = arrow()
     compute = pa.compute
-    columns = {"bucket": floor_times(pa.array(times, pa.int64()), rollup.interval_ms)}
+    columns = {"bucket": floor_times(times, rollup.interval_ms)}
     texts = []
     for at, values in enumerate(by):
         encoded = _encode_groups(values)
@@ -170,23 +171,31 @@ def rollup_of_columns(
 def _encode_groups(values: list[Any]) -> Any:
     """Return values as a dictionary array of JSON text, null for a missing one; None if unable."""
     pa, _ = arrow()
-    kinds = set(map(type, values))
-    if not kinds <= _PLAIN_GROUPS:
-        return None
     try:
-        if kinds == {str}:
-            encoded = pa.array(values, pa.string()).dictionary_encode()
+        encoded = _encode_texts(values)
+        if encoded is not None:
             texts: list[str | None] = [_json(value) for value in encoded.dictionary.to_pylist()]
-            indices = encoded.indices
-        else:
-            # True equals 1 as a key, and has another type.
-            codes: dict[tuple[type, Any], int] = {}
-            pairs = zip(map(type, values), values, strict=True)
-            indices = pa.array([codes.setdefault(pair, len(codes)) for pair in pairs], pa.int32())
-            texts = [None if value is ABSENT else _json(value) for _, value in codes]
+            return pa.DictionaryArray.from_arrays(encoded.indices, pa.array(texts, pa.string()))
+        if not set(map(type, values)) <= _PLAIN_GROUPS:
+            return None
+        # True equals 1 as a key, and has another type.
+        codes: dict[tuple[type, Any], int] = {}
+        pairs = zip(map(type, values), values, strict=True)
+        indices = pa.array([codes.setdefault(pair, len(codes)) for pair in pairs], pa.int32())
+        texts = [None if value is ABSENT else _json(value) for _, value in codes]
+        return pa.DictionaryArray.from_arrays(indices, pa.array(texts, pa.string()))
     except UnicodeEncodeError:
         return None
-    return pa.DictionaryArray.from_arrays(indices, pa.array(texts, pa.string()))
+
+
+def _encode_texts(values: list[Any]) -> Any:
+    """Return values as a dictionary array, or None if they are not all text."""
+    pa, _ = arrow()
+    try:
+        encoded = pa.array(values, pa.dictionary(pa.int32(), pa.string()))
+    except (pa.ArrowTypeError, pa.ArrowInvalid):
+        return None
+    return None if encoded.null_count else encoded
 
 
 def _json(value: Any) -> str:
@@ -199,11 +208,11 @@ def _encode_numbers(values: list[Any]) -> Any:
     kinds = set(map(type, values))
     if not kinds <= {int, float}:
         values = [value if type(value) is int or type(value) is float else None for value in values]
-    if int in kinds and any(
-        type(value) is int and not -EXACT_MAX <= value <= EXACT_MAX for value in values
-    ):
+    try:
+        numbers = pa.array(values, pa.float64())
+    except (pa.ArrowInvalid, OverflowError):
+        # An integer beyond `EXACT_MAX`.
         return None
-    numbers = pa.array(values, pa.float64())
     if pa.compute.all(pa.compute.is_finite(numbers)).as_py() is False:
         return None
     return numbers
