@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from space_costs import counted
 
 from fourfold.errors import InvalidInput
+from fourfold.kernel.pauses import PacedBlock
 from fourfold.models.documents import reader
 from support.properties import examples
 
@@ -111,3 +112,11 @@ def test_page_of_early_point_costs_what_was_written_by_then(space):
     few = steps(""), steps("f")
     add(range(200, 3_000))
     assert (steps(""), steps("f")) == few
+
+
+def test_long_list_pauses_between_its_ids(space, monkeypatch):
+    space.transact([{"op": "set", "id": f"e{n:03}", "value": {}} for n in range(200)])
+    steps = []
+    monkeypatch.setattr(PacedBlock, "end_step", lambda _: steps.append(True))
+    assert len(space.ids()) == 200
+    assert len(steps) == 200 // reader.IDS_STEP

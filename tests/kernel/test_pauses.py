@@ -358,14 +358,3 @@ def test_event_loop_does_not_pause_in_its_calls(calls):
 
     asyncio.run(run())
     assert not calls
-
-
-def test_integrity_check_pauses_between_its_instructions(tmp_path, calls):
-    with ledger.open_ledger(tmp_path / "a.db") as db:
-        with db.write() as txn:
-            txn.execute_many(
-                "INSERT INTO entry (seq, body) VALUES (?, ?)", [(n, "x") for n in range(1, 1_000)]
-            )
-        calls.clear()
-        assert db.integrity_check() == []
-    assert len(calls) > 10

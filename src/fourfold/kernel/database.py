@@ -76,8 +76,6 @@ CHECKPOINT_TRUNCATE_BYTES: Final = 1 * limits.MIB
 PACED_PAUSES_MAX_S: Final = 0.5
 PACED_PAUSES_MAX_SHARE: Final = 0.25
 """Maximum sum of the pauses between the steps of a block, and as a share of the deadline."""
-INTEGRITY_PAUSE_STEPS: Final = 200
-"""Instructions or pages after which an integrity check may pause: a page takes up to 30 us."""
 BACKGROUND_LOG_BYTES: Final = 64 * limits.MIB
 BACKGROUND_LOG_WAIT_S: Final = 1.0
 """A longer WAL is checkpointed between two background reads; a process that cannot do that
@@ -408,22 +406,11 @@ class Database:
             maintenance.analyze(self._connection, self._plan.subject)
 
     def integrity_check(self) -> list[str]:
-        """Return the problems that PRAGMA integrity_check finds; `health` includes the result.
-
-        It pauses while other threads write.
-        """
+        """Return the problems that PRAGMA integrity_check finds; `health` includes the result."""
         self._check_open()
         connection = files.connect_reader(self._plan)
-        pauses = self.pauses
-
-        def give_way() -> bool:
-            pauses.pause()
-            return False
-
         try:
             profiles.unmap(connection, self._plan.profile)
-            pauses.start()
-            connection.set_progress_handler(give_way, INTEGRITY_PAUSE_STEPS)
             problems = maintenance.integrity_problems(connection, self._plan.subject)
         finally:
             connection.close()

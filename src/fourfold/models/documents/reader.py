@@ -17,7 +17,7 @@ same chain give.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from fourfold.errors import CorruptData, InvalidInput
@@ -29,6 +29,8 @@ from fourfold.models.documents.gc.horizon import horizon, truncated
 from fourfold.models.documents.history import HistoryReader
 from fourfold.models.documents.records import Document, LogEntry, Revision, State
 
+IDS_STEP: Final = 64
+"""Ids that are listed between two chances to pause."""
 IDS_EARLY_ROWS: Final = 10_000
 """With fewer revisions up to a point, a listing scans these instead of the heads."""
 
@@ -161,9 +163,19 @@ def log(view: HistoryReader, after: int, until: int, limit: int) -> list[LogEntr
 
 
 def live_ids(
-    view: HistoryReader, links: Sequence[BranchLink], prefix: str, after: str, limit: int | None
+    view: HistoryReader,
+    links: Sequence[BranchLink],
+    prefix: str,
+    after: str,
+    limit: int | None,
+    *,
+    end_step: Callable[[], None] = lambda: None,
 ) -> list[str]:
-    """Return a page of the entities that exist (written, and not deleted) for the chain, sorted."""
+    """Return a page of the entities that exist (written, and not deleted) for the chain, sorted.
+
+    Args:
+        end_step: Called after every few ids; it may pause, so that other threads can write.
+    """
     _check_page(0, 0 if limit is None else limit)
     for name, text in (("prefix", prefix), ("after", after)):
         if not isinstance(text, str):
@@ -178,6 +190,8 @@ def live_ids(
             break
         if entity != last and op != "delete":
             alive.append(entity)
+        if not len(alive) % IDS_STEP:
+            end_step()
         last = entity
     return alive
 

@@ -333,10 +333,10 @@ class Space:
             limit: Maximum number of ids. The cost of a page does not depend on the number of
                 entities.
         """
-        with self.database.paced(), self.view() as view:
+        with self.database.paced() as end_step, self.view() as view:
             branch_named(view, branch)
             links = chain(view, branch, target_of(view, branch, at))
-            return reader.live_ids(view, links, prefix, after, limit)
+            return reader.live_ids(view, links, prefix, after, limit, end_step=end_step)
 
     def history(
         self,
