@@ -216,7 +216,7 @@ def test_reads_begin_at_a_time(store, name):
     assert values == [3, 4]
     refused(
         errors.InvalidInput,
-        "read: pass an offset or since, not both",
+        "pass after or since, not both",
         lambda: stream.read(1, since=since),
     )
 

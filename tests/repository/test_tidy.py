@@ -36,6 +36,8 @@ SOURCE_WORDS_MAX = {"told": 16}
 LINES_PER_MODULE_MIN = 60
 TINY_MODULES = {
     "fourfold.archive.table_verify": "belongs to the archive; the store above it calls it",
+    "fourfold.client.coroutines.remote_rules": "schemas and profiles, beside streams",
+    "fourfold.client.threads.remote_rules": "schemas and profiles, beside streams",
     "fourfold.models.documents.indexes.trim": "belongs to the indexes; gc calls it",
     "fourfold.server.health": "probes, without the protocol of streams that serves them",
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import sys
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,9 +15,18 @@ import pytest
 import fourfold
 from fourfold import limits
 from fourfold.client import AsyncRemoteStore
-from fourfold.client.coroutines.remote_streams import AsyncRemoteStream
+from fourfold.client.coroutines import remote_spaces as async_spaces
+from fourfold.client.coroutines.remote_graph import AsyncRemoteGraph
+from fourfold.client.coroutines.remote_graphs import AsyncRemoteGraphs
+from fourfold.client.coroutines.remote_session import AsyncRemoteSession
+from fourfold.client.coroutines.remote_sessions import AsyncRemoteSessions
+from fourfold.client.coroutines.remote_streams import AsyncRemoteStream, AsyncRemoteStreams
+from fourfold.client.threads import remote_spaces
+from fourfold.client.threads.remote_graph import RemoteGraph
+from fourfold.client.threads.remote_graphs import RemoteGraphs
 from fourfold.client.threads.remote_session import RemoteSession
-from fourfold.client.threads.remote_streams import RemoteStream
+from fourfold.client.threads.remote_sessions import RemoteSessions
+from fourfold.client.threads.remote_streams import RemoteStream, RemoteStreams
 from fourfold.errors import InvalidInput, NotFound
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "server"))
@@ -277,22 +287,166 @@ def test_position_is_where_follow_resumes(store, model):
     assert subject.follow(handle, end) == []
 
 
-FOLLOWERS = [
-    (fourfold.Space, "follow"),
-    (fourfold.Stream, "follow"),
-    (fourfold.Stream, "follow_async"),
-    (fourfold.Streams, "follow"),
-    (fourfold.Graph, "follow"),
-    (fourfold.Session, "follow"),
-    (AsyncRemoteStream, "follow"),
-    (RemoteStream, "follow"),
+COLLECTION_CLASSES = [
+    (fourfold.Documents, fourfold.Space),
+    (fourfold.Streams, fourfold.Stream),
+    (fourfold.Graphs, fourfold.Graph),
+    (fourfold.Sessions, fourfold.Session),
 ]
+REMOTE_CLASSES = [
+    (remote_spaces.RemoteDocuments, remote_spaces.RemoteSpace),
+    (RemoteStreams, RemoteStream),
+    (RemoteGraphs, RemoteGraph),
+    (RemoteSessions, RemoteSession),
+]
+ASYNC_CLASSES = [
+    (async_spaces.AsyncRemoteDocuments, async_spaces.AsyncRemoteSpace),
+    (AsyncRemoteStreams, AsyncRemoteStream),
+    (AsyncRemoteGraphs, AsyncRemoteGraph),
+    (AsyncRemoteSessions, AsyncRemoteSession),
+]
+LOCAL_VERBS = {"verify": (set(), "list[Problem]"), "gc": ({"dry_run"}, "GcReport")}
+"""What only the process with the files can do: its arguments, and what it returns."""
+VERBS = {"create": (set(), ""), "open": (set(), ""), "list": (set(), "")}
+HANDLE_VERBS = {
+    "read": ({"at"}, ""),
+    "follow": ({"after", "timeout"}, ""),
+    "history": ({"after", "limit"}, "Rows["),
+    "position": (set(), ""),
+}
 
 
-@pytest.mark.parametrize(("cls", "name"), FOLLOWERS)
-def test_follow_names_its_start_after(cls, name):
-    parameters = inspect.signature(getattr(cls, name)).parameters
-    assert {"after", "timeout"} <= parameters.keys()
+def unmet(cls, verbs):
+    """Return what a class lacks of these verbs, their arguments and their types of results."""
+    for verb, (arguments, returned) in verbs.items():
+        method = getattr(cls, verb, None)
+        if method is None:
+            yield f"{cls.__name__}.{verb} is missing"
+            continue
+        signature = inspect.signature(method)
+        if missing := arguments - signature.parameters.keys():
+            yield f"{cls.__name__}.{verb} has no {missing}"
+        result = str(signature.return_annotation).replace("builtins.", "")
+        if returned not in result or result in {"<class 'inspect._empty'>", "Any", "int"} - (
+            {"int"} if verb == "position" else set()
+        ):
+            yield f"{cls.__name__}.{verb} returns {result}"
+        if not inspect.getdoc(method):
+            yield f"{cls.__name__}.{verb} has no docstring"
+
+
+@pytest.mark.parametrize("classes", [*COLLECTION_CLASSES, *REMOTE_CLASSES, *ASYNC_CLASSES])
+def test_every_model_has_the_verbs_with_their_arguments(classes):
+    collection, handle = classes
+    verbs = VERBS | LOCAL_VERBS if classes in COLLECTION_CLASSES else VERBS
+    assert [*unmet(collection, verbs), *unmet(handle, HANDLE_VERBS)] == []
+
+
+def test_contract_of_verbs_names_what_is_missing():
+    class Part:
+        def read(self, seq: int) -> int:
+            """Read."""
+
+        def history(self, after: int, limit: int) -> str:
+            return ""
+
+    problems = list(unmet(Part, HANDLE_VERBS))
+    assert problems == [
+        "Part.read has no {'at'}",
+        "Part.read returns int",
+        *("Part.follow is missing", "Part.history returns str", "Part.history has no docstring"),
+        "Part.position is missing",
+    ]
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_reports_of_gc_are_frozen_and_count_bytes(store, model):
+    subject = model(store)
+    subject.write(subject.create(), 1)
+    for dry_run in (True, False):
+        reports = subject.collection.gc(dry_run=dry_run)
+        for report in reports.values() if isinstance(reports, dict) else [reports]:
+            assert report.__struct_config__.frozen
+            assert (report.bytes, report.dry_run) == (0, dry_run)
+
+
+def test_read_at_is_the_stream_as_it_was(filled):
+    stream = filled.streams.create("past", "application/json")
+    try:
+        stream.append([{"n": n} for n in range(3)])
+        middle = stream.position()
+        then = datetime.fromtimestamp(list(stream)[-1].ts_ms / 1000, UTC)
+        stream.append([{"n": n} for n in range(3, 6)])
+        for at in (middle, str(middle), 3, "now"):
+            chunk = stream.read(at=at)
+            expected = list(range(6 if at == "now" else 3))
+            assert [record.value["n"] for record in chunk] == expected
+            assert (chunk.next_offset, chunk.up_to_date) == (len(expected), True)
+        assert [record.value["n"] for record in stream.read(1, 1, at=middle)] == [1]
+        assert not stream.read(1, 1, at=middle).up_to_date
+        assert [record.value["n"] for record in stream.read(after=2, at=middle)] == [2]
+        assert list(stream.read(5, at=middle)) == []
+        filtered = stream.read(at=middle, where={"n": {"$gte": 1}})
+        assert [record.value["n"] for record in filtered] == [1, 2]
+        assert list(stream.read(at=then - timedelta(days=1))) == []
+        late = stream.read(at=then + timedelta(days=1))
+        assert [record.value["n"] for record in late] == list(range(6))
+        assert list(stream.read(offset=5)) == list(stream.read(after=5))
+        with pytest.raises(InvalidInput, match="after or offset"):
+            stream.read(1, offset=1)
+        with pytest.raises(InvalidInput):
+            stream.read(at=7)
+    finally:
+        stream.delete()
+
+
+def test_history_of_stream_has_its_schemas_trims_and_end(filled):
+    stream = filled.streams.create("lived", "application/json", retention_bytes=100)
+    try:
+        stream.set_schema({"type": "object"})
+        stream.append([{"n": 1}, {"n": 2}])
+        stream.set_schema({"type": "object", "title": "Second"}, lens={"ops": []})
+        stream.append({"n": 3})
+        stream.close()
+        created, first, schema, closed = stream.history()
+        assert first[:2] == ("schema", 0)
+        assert created.at_ms == stream.info.created_at_ms
+        assert [created[:2], schema[:2], closed[:2]] == [
+            ("created", 0),
+            ("schema", 2),
+            ("closed", 3),
+        ]
+        assert (first.schema_version, schema.schema_version) == (1, 2)
+        assert list(stream.history(after=0, limit=1)) == [schema]
+    finally:
+        stream.delete()
+
+
+def test_history_of_stream_starts_at_its_fork_and_shows_trims(store):
+    source = store.streams.create("source", "application/json")
+    source.append([{"n": n} for n in range(4)])
+    fork = source.fork("fork", at=2)
+    assert [event[:2] for event in fork.history()] == [("forked", 2)]
+    fork.append([{"n": 9}] * 3)
+    fork.configure(retention_bytes=8)
+    store.streams.gc()
+    assert [event[:2] for event in fork.history()] == [
+        ("forked", 2),
+        ("trimmed", fork.info.first_offset),
+    ]
+
+
+def test_history_of_graph_object_is_read_in_parts(filled):
+    graph = filled.graphs["a"]
+    kind = graph.register_type("parent", "page")
+    [page] = graph.insert("parent", [{"type_id": kind, "owner_identity": 1}])
+    for _ in range(3):
+        graph.update("parent", page, {"sync_flags": 0})
+    versions = graph.history("parent", page)
+    assert len(versions) == 4
+    assert graph.history("parent", page, after=versions[0].global_seq, limit=2) == versions[1:3]
+    with pytest.raises(InvalidInput, match="limit"):
+        graph.history("parent", page, limit=0)
 
 
 def test_stream_follow_accepts_offset_for_after(filled):
@@ -308,13 +462,6 @@ def test_stream_follow_accepts_offset_for_after(filled):
             list(stream.follow(1, offset=1, timeout=0))
     finally:
         stream.delete()
-
-
-def test_only_some_models_have_gc_and_history():
-    for cls in (fourfold.Documents, fourfold.Streams, fourfold.Graphs, fourfold.Sessions):
-        assert "dry_run" in inspect.signature(cls.gc).parameters
-    for cls in (fourfold.Space, fourfold.Graph, fourfold.Session, RemoteSession):
-        assert inspect.isfunction(cls.history)
 
 
 def test_history_of_session_is_its_log(filled):

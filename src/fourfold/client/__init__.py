@@ -29,7 +29,8 @@ if TYPE_CHECKING:
         StreamProfile,
         TouchFacts,
     )
-    from fourfold.client.threads.remote_graphs import RemoteGraph, RemoteGraphs
+    from fourfold.client.threads.remote_graph import RemoteGraph
+    from fourfold.client.threads.remote_graphs import RemoteGraphs
     from fourfold.client.threads.remote_memory import RemoteMemory
     from fourfold.client.threads.remote_session import RemoteSession
     from fourfold.client.threads.remote_sessions import RemoteSessions
@@ -63,7 +64,7 @@ else:
             "LiveTemplate": "fourfold.client.rules",
             "Part": "fourfold.client.responses",
             "Producer": "fourfold.models.streams.records",
-            "RemoteGraph": "fourfold.client.threads.remote_graphs",
+            "RemoteGraph": "fourfold.client.threads.remote_graph",
             "RemoteGraphs": "fourfold.client.threads.remote_graphs",
             "RemoteMemory": "fourfold.client.threads.remote_memory",
             "RemoteSession": "fourfold.client.threads.remote_session",

@@ -33,7 +33,8 @@ from fourfold.store.store import show_store
 from fourfold.tabular import Rows
 
 if TYPE_CHECKING:
-    from fourfold.client.threads.remote_graphs import RemoteGraph, RemoteGraphs
+    from fourfold.client.threads.remote_graph import RemoteGraph
+    from fourfold.client.threads.remote_graphs import RemoteGraphs
     from fourfold.client.threads.remote_session import RemoteSession
     from fourfold.client.threads.remote_sessions import RemoteSessions
     from fourfold.client.threads.remote_spaces import RemoteSpace

@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 from fourfold import limits
 from fourfold.arguments import check_arguments
-from fourfold.client import compactions, requests, rules, search, stream_records
+from fourfold.client import compactions, requests, search, stream_records
 from fourfold.client.containers import StreamContainer, StreamsContainer
 from fourfold.client.follower import RemoteFollower, RemoteRecordFollower
 from fourfold.client.reader import MessageReader
@@ -20,6 +21,7 @@ from fourfold.client.stream_records import (
     to_time,
 )
 from fourfold.client.threads.connection import P
+from fourfold.client.threads.remote_rules import RemoteProfiles, RemoteSchemas
 from fourfold.client.threads.remote_subscriptions import RemoteSubscriptions
 from fourfold.client.threads.remote_touches import RemoteTouches
 from fourfold.client.threads.streams import StreamClient
@@ -28,7 +30,13 @@ from fourfold.errors import ContentTypeMismatch, InvalidInput, NotFound
 from fourfold.models.streams import fold, json_messages, rule_changes, validation
 from fourfold.models.streams.append import Append
 from fourfold.models.streams.compaction_result import CompactionResult, check_horizon
-from fourfold.models.streams.inspection import ProducerState, SegmentInfo, StreamSubscription
+from fourfold.models.streams.inspection import (
+    LifecycleEvent,
+    ProducerState,
+    SegmentInfo,
+    StreamSubscription,
+    list_events,
+)
 from fourfold.models.streams.profiles import GenericProfile
 from fourfold.models.streams.record_headers import encode_headers
 from fourfold.models.streams.records import (
@@ -56,7 +64,7 @@ from fourfold.models.streams.search.request import (
 from fourfold.models.streams.search.results import Aggregates, SearchPage
 from fourfold.models.streams.settings import Setting, SettingsChange
 from fourfold.models.streams.stream import encode_records
-from fourfold.models.streams.times import Time, check_start, follow_start, parse_time_ms
+from fourfold.models.streams.times import Time, check_start, parse_time_ms, read_start
 from fourfold.models.streams.validation import Offset
 from fourfold.models.streams.writer import Fork, StreamOptions
 from fourfold.tabular import Rows
@@ -417,37 +425,66 @@ class RemoteStream(StreamContainer):
 
     def read(
         self,
-        offset: str | int = validation.START,
+        after: str | int = validation.START,
         limit: int | None = None,
         *,
+        at: datetime | str | int | None = None,
         since: Time | None = None,
         key: str | bytes | None = None,
         where: Where | None = None,
+        offset: str | int | None = None,
     ) -> Chunk:
-        """Return the records after `offset`: all, or those with `key` that match `where`.
+        """Return the records after an offset: all, or those with `key` that match `where`.
 
         A chunk of a read by `key` or `where` may be empty and end before the stream does: continue
         until it is `up_to_date`.
 
         Args:
+            after: An offset, "-1" for the start, "now", or the number of the next record to read.
+            at: The stream as it was then: only records before this offset, or that were appended
+                up to this datetime.
+            since: Start at the first record that was appended at or after this time, instead of
+                `after`: a datetime, ISO 8601 text, or milliseconds since 1970.
             where: A filter of JSON messages, as they are read: in the current schema version. Or a
                 field and its value, which an index can find, as they are stored.
-            since: Start at the first record that was appended at or after this time, instead of
-                `offset`: a datetime, ISO 8601 text, or milliseconds since 1970.
+            offset: Another name of `after`.
         """
-        since_ms = check_start(offset, since)
-        at = self._offset(offset)
+        start = read_start(after, offset)
+        since_ms = check_start(start, since)
+        end = None if at is None else self._end(at)
+        start = self._offset(start)
         call = requests.read(
             self._address,
             self.name,
-            at if since_ms is None else None,
+            start if since_ms is None else None,
             records=True,
             limit=limits.STREAM_READ_RECORDS if limit is None else limit,
             key=to_text(key),
             where=where,
             since_ms=since_ms,
         )
-        return stream_records.parse_chunk(self._client.send(call), at)
+        chunk = stream_records.parse_chunk(self._client.send(call), start)
+        return chunk if end is None else chunk.cut(end)
+
+    def _end(self, at: datetime | str | int) -> int:
+        """Return the record before which a read at a point ends."""
+        if isinstance(at, datetime):
+            return (self._streams.offset_since(self.name, parse_time_ms(at) + 1)).record
+        return (self.read(at, 1)).start_offset
+
+    def history(
+        self, *, after: int = -1, limit: int = limits.PAGE_ITEMS_MAX
+    ) -> Rows[LifecycleEvent]:
+        """Return what happened to the stream as a whole, in the order of its records.
+
+        It was created or forked, got versions of its schema, was trimmed and closed. The records
+        themselves are read by `read`.
+
+        Args:
+            after: Only events after this record.
+            limit: Maximum number of events.
+        """
+        return list_events(self.info, self.schema(), after, limit)
 
     def search(
         self,
@@ -702,7 +739,7 @@ class RemoteStream(StreamContainer):
         or "now"; `offset` is another name of it. `key`, `where` and `since` select records as in
         `read`. It continues after broken connections.
         """
-        start = follow_start(after, offset)
+        start = read_start(after, offset)
         since_ms = check_start(start, since)
         reader = RecordsReader(
             self._address, self.name, start, key=to_text(key), where=where, since_ms=since_ms
@@ -737,45 +774,3 @@ class RemoteStream(StreamContainer):
         if type(offset) is int and offset >= 0:
             return Offset(offset, (self.info).incarnation_number)
         return str(offset)
-
-
-class RemoteSchemas:
-    """Schemas of the streams of a server."""
-
-    def __init__(self, client: StreamClient) -> None:
-        self._client = client
-        self._address = client.settings.address
-
-    def __repr__(self) -> str:
-        return f"<Schemas at {self._address.root}>"
-
-    def get(self, name: str) -> Registry:
-        """Return the registry of a stream; an empty one if none was set."""
-        response = self._client.send(rules.schema(self._address, name))
-        return stream_records.parse_registry(response)
-
-    def put(self, name: str, change: Any) -> Registry:
-        """Change `schema` and `lens`, `routingKey` or `search`, and return the new registry."""
-        response = self._client.send(rules.set_schema(self._address, name, change))
-        return stream_records.parse_registry(response)
-
-
-class RemoteProfiles:
-    """Profiles of the streams of a server."""
-
-    def __init__(self, client: StreamClient) -> None:
-        self._client = client
-        self._address = client.settings.address
-
-    def __repr__(self) -> str:
-        return f"<Profiles at {self._address.root}>"
-
-    def get(self, name: str) -> GenericProfile:
-        """Return the profile of a stream; the generic one if none was set."""
-        response = self._client.send(rules.profile(self._address, name))
-        return stream_records.parse_profile(response)
-
-    def put(self, name: str, value: Any) -> GenericProfile:
-        """Set the profile of a stream from JSON, for all later appends."""
-        response = self._client.send(rules.set_profile(self._address, name, value))
-        return stream_records.parse_profile(response)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal
 
 from fourfold import limits
@@ -502,9 +503,23 @@ class Graph:
         with self.graphs.snapshot() as reader:
             return Rows(reader.envelopes(self.app_id, trace_id, after, limit), Envelope)
 
-    def history(self, kind: Kind, object_id: int) -> Rows[Row]:
-        """Return every version of an object, oldest first."""
-        return Rows(self.graphs.versions(self.app_id, kind, object_id), ROWS[kind])
+    def history(
+        self, kind: Kind, object_id: int, *, after: int = 0, limit: int | None = None
+    ) -> Rows[Row]:
+        """Return the versions of an object, oldest first.
+
+        Args:
+            kind: Kind of the object.
+            object_id: Its id.
+            after: Only versions after this seq.
+            limit: Maximum number of versions, by default all.
+        """
+        validation.check_integer(after, "after")
+        if limit is not None:
+            validation.check_integer(limit, "limit", least=1)
+        versions = self.graphs.versions(self.app_id, kind, object_id)
+        newer = (row for row in versions if row.global_seq > after)
+        return Rows(islice(newer, limit), ROWS[kind])
 
     def log(self, *, after: int = 0, limit: int = limits.FEED_PAGE_ROWS) -> Rows[GraphChange]:
         """Return the rows written after a seq, in the order of the log.

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from fourfold.kernel import ReadTransaction
 from fourfold.models.streams import validation
 from fourfold.models.streams.records import StreamInfo
 from fourfold.models.streams.writer import SQL
 from fourfold.tabular import Rows
+
+if TYPE_CHECKING:
+    from fourfold.models.streams.schemas.registry import Registry
 
 
 class ProducerState(NamedTuple):
@@ -55,6 +58,38 @@ class StreamSubscription(NamedTuple):
     """Number of records after the cursor."""
     owner_prefix: str | None = None
     """Prefix of the key that created it; None if it was created without one."""
+
+
+class LifecycleEvent(NamedTuple):
+    """A change of a stream as a whole."""
+
+    event: Literal["created", "forked", "schema", "trimmed", "closed"]
+    offset: int
+    """The first record after it: the fork, the first record of a schema version, the earliest
+    retained record, or the end."""
+    at_ms: int | None = None
+    """Milliseconds since 1970, if the time is known."""
+    schema_version: int | None = None
+
+
+def list_events(
+    info: StreamInfo, registry: Registry, after: int, limit: int
+) -> Rows[LifecycleEvent]:
+    """Return the changes of a stream as a whole, in the order of its records."""
+    fork = info.fork_offset
+    began: Literal["created", "forked"] = "created" if fork is None else "forked"
+    events = [LifecycleEvent(began, fork or 0, info.created_at_ms)]
+    for boundary in registry.boundaries:
+        start = validation.parse_offset(boundary.offset)
+        assert start is not None
+        events.append(LifecycleEvent("schema", start.record, schema_version=boundary.version))
+    if info.first_offset:
+        events.append(LifecycleEvent("trimmed", info.first_offset))
+    events.sort(key=lambda event: event.offset)
+    if info.closed:
+        events.append(LifecycleEvent("closed", info.next_offset))
+    chosen = [event for event in events if event.offset > after]
+    return Rows(chosen[: validation.check_limit(limit)], LifecycleEvent)
 
 
 def read_producers(

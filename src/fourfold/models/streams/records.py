@@ -253,6 +253,16 @@ class Chunk(msgspec.Struct, Tabular, frozen=True):
         caption = f"{len(self.records):,} records, {state}; next offset {self.offset}"
         return html.fragment(html.table(("offset", "payload"), rows), caption=caption)
 
+    def cut(self, end: int) -> Chunk:
+        """Return the chunk without records from `end` on; up to date if it reaches that."""
+        if self.next_offset < end:
+            return self
+        records = tuple(record for record in self.records if record.offset < end)
+        end = max(end, self.start_offset)
+        return msgspec.structs.replace(
+            self, records=records, next_offset=end, up_to_date=True, closed=False
+        )
+
     @property
     def offset(self) -> Offset:
         """Offset to continue from."""

@@ -7,6 +7,7 @@ import json
 import time
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from fourfold import html, limits
@@ -16,6 +17,7 @@ from fourfold.errors import InvalidInput
 from fourfold.models.streams import (
     inspection,
     json_messages,
+    reader,
     routing_keys,
     rule_changes,
     validation,
@@ -42,7 +44,7 @@ from fourfold.models.streams.search.request import (
     check_search,
 )
 from fourfold.models.streams.settings import Setting, SettingsChange
-from fourfold.models.streams.times import Time, check_start, follow_start
+from fourfold.models.streams.times import Time, check_start, parse_time_ms, read_start
 from fourfold.models.streams.validation import Offset, format_offset
 from fourfold.models.streams.writer import Fork, get_stream
 
@@ -51,6 +53,7 @@ if TYPE_CHECKING:
     from fourfold.kernel import ReadTransaction
     from fourfold.models.streams.compaction_result import CompactionResult
     from fourfold.models.streams.inspection import (
+        LifecycleEvent,
         ProducerState,
         SegmentInfo,
         StreamSubscription,
@@ -191,33 +194,41 @@ class Stream:
 
     def read(
         self,
-        offset: str | int = validation.START,
+        after: str | int = validation.START,
         limit: int | None = None,
         *,
+        at: datetime | str | int | None = None,
         since: Time | None = None,
         key: str | bytes | None = None,
         where: Where | None = None,
+        offset: str | int | None = None,
     ) -> Chunk:
-        """Return the records after `offset`: all, or those with `key` that match `where`.
+        """Return the records after an offset: all, or those with `key` that match `where`.
 
         A chunk of a read by `key` or `where` may be empty and end before the stream does: continue
         until it is `up_to_date`.
 
             stream.read(where={"status": "open", "/total": {"$gte": 10}})
+            stream.read(at=datetime(2026, 3, 1, tzinfo=UTC))
 
         Args:
+            after: An offset, "-1" for the start, "now", or the number of the next record to read.
+            at: The stream as it was then: only records before this offset, or that were appended
+                up to this datetime.
+            since: Start at the first record that was appended at or after this time, instead of
+                `after`: a datetime, ISO 8601 text, or milliseconds since 1970.
             where: A filter of JSON messages, as they are read: in the current schema version. Or a
                 field and its value, which an index can find, as they are stored.
-            since: Start at the first record that was appended at or after this time, instead of
-                `offset`: a datetime, ISO 8601 text, or milliseconds since 1970.
+            offset: Another name of `after`.
         """
-        offset = self._start(offset, since)
+        start = self._start(read_start(after, offset), since)
         records_max = limits.STREAM_READ_RECORDS if limit is None else validation.check_limit(limit)
+        end = None if at is None else self._end(at)
         record_filter = sought(key, where)
         _, chunk = self._streams.read(
-            self.name, offset, records_max=records_max, sought=record_filter
+            self.name, start, records_max=records_max, sought=record_filter
         )
-        return chunk
+        return chunk if end is None else chunk.cut(end)
 
     def search(
         self,
@@ -480,7 +491,7 @@ class Stream:
         or "now"; `offset` is another name of it. `key`, `where` and `since` select records as in
         `read`.
         """
-        at = self._start(follow_start(after, offset), since)
+        at = self._start(read_start(after, offset), since)
         while True:
             count = self._streams.notifier.count
             chunk = self.read(at, key=key, where=where)
@@ -529,7 +540,7 @@ class Stream:
         or "now"; `offset` is another name of it. `key`, `where` and `since` select records as in
         `read`.
         """
-        at = await asyncio.to_thread(self._start, follow_start(after, offset), since)
+        at = await asyncio.to_thread(self._start, read_start(after, offset), since)
         until: float | None = None
         with self._streams.notifier.listen(self.name) as listener:
             while True:
@@ -585,6 +596,27 @@ class Stream:
         """Return where a read begins: at `offset`, or at the first record of a time."""
         since_ms = check_start(offset, since)
         return offset if since_ms is None else self._streams.offset_since(self.name, since_ms)
+
+    def _end(self, at: datetime | str | int) -> int:
+        """Return the record before which a read at a point ends."""
+        if isinstance(at, datetime):
+            return self._streams.offset_since(self.name, parse_time_ms(at) + 1).record
+        with self._snapshot() as (snapshot, info):
+            return reader.start_of(snapshot, info, at)
+
+    def history(
+        self, *, after: int = -1, limit: int = limits.PAGE_ITEMS_MAX
+    ) -> Rows[LifecycleEvent]:
+        """Return what happened to the stream as a whole, in the order of its records.
+
+        It was created or forked, got versions of its schema, was trimmed and closed. The records
+        themselves are read by `read`.
+
+        Args:
+            after: Only events after this record.
+            limit: Maximum number of events.
+        """
+        return inspection.list_events(self.info, self.schema(), after, limit)
 
     def position(self) -> Offset:
         """Return the end of the stream: the offset of the next record to be appended."""

@@ -55,16 +55,16 @@ def check_start(offset: str | int, since: Time | None) -> int | None:
     if since is None:
         return None
     if offset != START:
-        raise InvalidInput("read: pass an offset or since, not both")
+        raise InvalidInput("pass after or since, not both")
     return parse_time_ms(since)
 
 
-def follow_start(after: str | int, offset: str | int | None) -> str | int:
-    """Return where following begins; `offset` is the earlier name of `after`."""
+def read_start(after: str | int, offset: str | int | None) -> str | int:
+    """Return where a read begins; `offset` is the earlier name of `after`."""
     if offset is None:
         return after
     if after != START:
-        raise InvalidInput("follow: pass after or offset, not both")
+        raise InvalidInput("pass after or offset, not both")
     return offset
 
 
