@@ -18,6 +18,7 @@ from fourfold.models.graphs.statements import SQL as GRAPHS
 
 Row = tuple[Any, ...]
 DERIVED = (
+    ("seq_row", SQL.seqs_after, ("app_id", "kind", "first_id", "global_seq")),
     (
         *("edge_now", SQL.edges_after),
         ("app_id", "src", "type_id", "dst_kind", "dst", "object_id", "from_seq"),

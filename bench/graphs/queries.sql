@@ -12,6 +12,10 @@ SELECT app_id, src, type_id, dst_kind, dst, object_id, from_seq FROM edge_now WH
 -- Attributes and ratings by their values, in the order of the log.
 SELECT app_id, kind, target_kind, target, type_id, object_id, value, from_seq FROM value_now WHERE from_seq > ?1 ORDER BY object_id
 
+-- name: seqs_after
+-- The first row of each seq, by table.
+SELECT app_id, kind, first_id, global_seq FROM seq_row WHERE global_seq > ?1 ORDER BY kind, global_seq
+
 -- name: envelopes_after
 SELECT global_seq, app_id, kinds, sync_flags, created_at, trace_id FROM envelopes WHERE global_seq > ? ORDER BY global_seq
 
@@ -22,7 +26,11 @@ SELECT seq FROM global_seq
 
 -- name: page_by_number
 -- As a reader asks who knows up to which number it has read.
-SELECT {columns} FROM {table} WHERE global_seq > ?1 AND global_seq <= ?2 ORDER BY global_seq, id
+SELECT {columns} FROM {table} WHERE id >= (
+    SELECT first_id FROM seq_row WHERE app_id = 1 AND kind = {bit} AND global_seq > ?1 ORDER BY global_seq LIMIT 1
+) AND id < coalesce((
+    SELECT first_id FROM seq_row WHERE app_id = 1 AND kind = {bit} AND global_seq > ?2 ORDER BY global_seq LIMIT 1
+), 9223372036854775807) ORDER BY id
 
 -- name: page_by_id
 -- The fastest way through a table that there is.

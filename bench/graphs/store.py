@@ -12,8 +12,16 @@ from pathlib import Path
 from bench.graphs import dataset
 from fourfold.kernel import Database, load_queries, profiles
 from fourfold.kernel.driver import Connection, connect
-from fourfold.models.graphs import GLOBAL_SEQ, MIGRATIONS, PROFILE, Graphs, Kind, intervals
-from fourfold.models.graphs.records import KINDS, ROWS
+from fourfold.models.graphs import (
+    GLOBAL_SEQ,
+    MIGRATIONS,
+    PROFILE,
+    Graphs,
+    Kind,
+    intervals,
+    row_index,
+)
+from fourfold.models.graphs.records import BITS, KINDS, ROWS
 from fourfold.models.graphs.verify import problems
 
 SQL = load_queries("bench.graphs")
@@ -61,7 +69,8 @@ def table(kind: Kind) -> str:
 def filled(query: str, kind: Kind) -> str:
     """A query of this benchmark about one table."""
     columns = ", ".join(ROWS[kind]._fields)
-    return query.replace("{table}", table(kind)).replace("{columns}", columns)
+    text = query.replace("{table}", table(kind)).replace("{columns}", columns)
+    return text.replace("{bit}", str(BITS[kind]))
 
 
 # Files that runs start from
@@ -105,6 +114,7 @@ def make_size(path: Path, rows: int) -> None:
             txn.execute(SQL.fill_parents, params)
             txn.execute(SQL.fill_attrs, params)
             txn.execute(SQL.fill_edges, params)
+            row_index.rebuild(txn)
             intervals.rebuild(txn)
             txn.execute(SQL.fill_envelopes, params)
             txn.execute(SQL.fill_usage, params[:1])

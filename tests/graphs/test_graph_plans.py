@@ -64,7 +64,7 @@ def reads(kind):
 def test_the_file_is_as_large_as_it_says(large):
     with store.opened(large, "r") as graphs, graphs.database.read() as snapshot:
         assert sum(graphs.count(snapshot, APP, kind) for kind in KINDS) == ROWS
-        assert snapshot.value("SELECT stat FROM sqlite_stat1 WHERE idx = 'app_1_attr_seq'")
+        assert snapshot.value("SELECT stat FROM sqlite_stat1 WHERE idx = 'app_1_attr_type'")
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -71,16 +71,6 @@ INDEXES = {
     "parent_type_owner": ("parent", ["type_id", "owner_identity"]),
     "parent_sync": ("parent", ["sync_flags", "global_seq"]),
     "attr_parent_type": ("attr", ["parent_id", "type_id"]),
-    "edge_src_type": ("edge", ["src_parent_id", "type_id"]),
-    "edge_dst_type": ("edge", ["dst_parent_id", "type_id"]),
-    # What the specification's own queries need beside these.
-    "parent_seq": ("parent", ["global_seq"]),
-    "attr_seq": ("attr", ["global_seq"]),
-    "edge_seq": ("edge", ["global_seq"]),
-    "rating_seq": ("rating", ["global_seq"]),
-    "rating_target_parent": ("rating", ["target_parent_id", "type_id"]),
-    "rating_target_attr": ("rating", ["target_attr_id", "type_id"]),
-    "edge_dst_attr": ("edge", ["dst_attr_id", "type_id"]),
 }
 AUTOINCREMENT = {"identities", "peers"}
 
@@ -124,6 +114,13 @@ def test_an_index_of_the_specification_is_on_its_columns(schema, app, name):
         "SELECT name FROM pragma_index_info(?1) ORDER BY seqno", (f"app_{app}_{name}",)
     )
     assert [row[0] for row in rows] == named
+
+
+@pytest.mark.parametrize("app", [0, APP])
+def test_app_has_thirteen_schema_objects(schema, app):
+    """Every connection parses all of them. The specification's indexes of edges are `edge_now`."""
+    made = "SELECT count(*) FROM sqlite_schema WHERE tbl_name GLOB ?1 AND sql IS NOT NULL"
+    assert schema.value(made, (f"app_{app}_*",)) == 13
 
 
 def test_ids_are_never_given_twice(schema):

@@ -97,46 +97,38 @@ CREATE TABLE IF NOT EXISTS app_{n}_log (
     created_at   TEXT NOT NULL
 );
 
--- The indexes of the specification.
+-- Indexes of the specification. Those of edges by their ends are `edge_now`, and rows by seq, by object and by target are
+-- in tables that all apps share: an app has few schema objects, because every connection reads them all.
 CREATE INDEX IF NOT EXISTS app_{n}_parent_type_owner ON app_{n}_parent (type_id, owner_identity);
 CREATE INDEX IF NOT EXISTS app_{n}_parent_sync ON app_{n}_parent (sync_flags, global_seq);
 CREATE INDEX IF NOT EXISTS app_{n}_attr_parent_type ON app_{n}_attr (parent_id, type_id);
-CREATE INDEX IF NOT EXISTS app_{n}_edge_src_type ON app_{n}_edge (src_parent_id, type_id);
-CREATE INDEX IF NOT EXISTS app_{n}_edge_dst_type ON app_{n}_edge (dst_parent_id, type_id);
 
--- Rows since a number: the one above that begins with the flags cannot find them.
-CREATE INDEX IF NOT EXISTS app_{n}_parent_seq ON app_{n}_parent (global_seq);
-CREATE INDEX IF NOT EXISTS app_{n}_attr_seq ON app_{n}_attr (global_seq);
-CREATE INDEX IF NOT EXISTS app_{n}_edge_seq ON app_{n}_edge (global_seq);
-CREATE INDEX IF NOT EXISTS app_{n}_rating_seq ON app_{n}_rating (global_seq);
-
--- The newest row of an object.
-CREATE INDEX IF NOT EXISTS app_{n}_parent_object ON app_{n}_parent (object_id, leads);
-CREATE INDEX IF NOT EXISTS app_{n}_attr_object ON app_{n}_attr (object_id, leads);
-CREATE INDEX IF NOT EXISTS app_{n}_edge_object ON app_{n}_edge (object_id, leads);
-CREATE INDEX IF NOT EXISTS app_{n}_rating_object ON app_{n}_rating (object_id, leads);
-
--- The other ways to ask. An index ends with the id, so each of them gives rows in the order of the log.
+-- Rows of a type. An index ends with the id, so each of them gives rows in the order of the log.
 CREATE INDEX IF NOT EXISTS app_{n}_parent_type ON app_{n}_parent (type_id);
-CREATE INDEX IF NOT EXISTS app_{n}_parent_owner ON app_{n}_parent (owner_identity);
 CREATE INDEX IF NOT EXISTS app_{n}_attr_type ON app_{n}_attr (type_id);
 CREATE INDEX IF NOT EXISTS app_{n}_edge_type ON app_{n}_edge (type_id);
-CREATE INDEX IF NOT EXISTS app_{n}_edge_dst_attr ON app_{n}_edge (dst_attr_id, type_id) WHERE dst_attr_id IS NOT NULL;
 CREATE INDEX IF NOT EXISTS app_{n}_rating_type ON app_{n}_rating (type_id);
-CREATE INDEX IF NOT EXISTS app_{n}_rating_target_parent ON app_{n}_rating (target_parent_id, type_id)
-    WHERE target_parent_id IS NOT NULL;
-CREATE INDEX IF NOT EXISTS app_{n}_rating_target_attr ON app_{n}_rating (target_attr_id, type_id)
-    WHERE target_attr_id IS NOT NULL;
 
--- A row of another node is taken in once. `position` 0 is the first of its number, so own rows need no entry here.
-CREATE UNIQUE INDEX IF NOT EXISTS app_{n}_parent_foreign ON app_{n}_parent (origin, origin_seq, position)
-    WHERE origin <> '';
-CREATE UNIQUE INDEX IF NOT EXISTS app_{n}_attr_foreign ON app_{n}_attr (origin, origin_seq, position)
-    WHERE origin <> '';
-CREATE UNIQUE INDEX IF NOT EXISTS app_{n}_edge_foreign ON app_{n}_edge (origin, origin_seq, position)
-    WHERE origin <> '';
-CREATE UNIQUE INDEX IF NOT EXISTS app_{n}_rating_foreign ON app_{n}_rating (origin, origin_seq, position)
-    WHERE origin <> '';
+-- name: drop_earlier_indexes
+-- Indexes that apps had before the shared tables.
+DROP INDEX IF EXISTS app_{n}_edge_src_type;
+DROP INDEX IF EXISTS app_{n}_edge_dst_type;
+DROP INDEX IF EXISTS app_{n}_edge_dst_attr;
+DROP INDEX IF EXISTS app_{n}_parent_owner;
+DROP INDEX IF EXISTS app_{n}_rating_target_parent;
+DROP INDEX IF EXISTS app_{n}_rating_target_attr;
+DROP INDEX IF EXISTS app_{n}_parent_seq;
+DROP INDEX IF EXISTS app_{n}_attr_seq;
+DROP INDEX IF EXISTS app_{n}_edge_seq;
+DROP INDEX IF EXISTS app_{n}_rating_seq;
+DROP INDEX IF EXISTS app_{n}_parent_object;
+DROP INDEX IF EXISTS app_{n}_attr_object;
+DROP INDEX IF EXISTS app_{n}_edge_object;
+DROP INDEX IF EXISTS app_{n}_rating_object;
+DROP INDEX IF EXISTS app_{n}_parent_foreign;
+DROP INDEX IF EXISTS app_{n}_attr_foreign;
+DROP INDEX IF EXISTS app_{n}_edge_foreign;
+DROP INDEX IF EXISTS app_{n}_rating_foreign;
 
 -- name: types
 SELECT id, kind, type_key FROM app_{n}_type ORDER BY id

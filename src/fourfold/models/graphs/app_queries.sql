@@ -4,20 +4,26 @@
 
 -- name: first_after
 -- The first row after a seq.
-SELECT id FROM app_{n}_{kind} WHERE global_seq > ?1 ORDER BY global_seq LIMIT 1
+SELECT first_id FROM seq_row WHERE app_id = {n} AND kind = {bit} AND global_seq > ?1 ORDER BY global_seq LIMIT 1
 
 -- name: last_until
--- The last row up to a number.
-SELECT id FROM app_{n}_{kind} WHERE global_seq <= ?1 ORDER BY global_seq DESC, id DESC LIMIT 1
+-- The last row up to a seq: the one before the first of the next seq. Null in an empty table.
+SELECT coalesce(
+    (
+        SELECT first_id - 1 FROM seq_row
+        WHERE app_id = {n} AND kind = {bit} AND global_seq > ?1 ORDER BY global_seq LIMIT 1
+    ),
+    (SELECT max(id) FROM app_{n}_{kind})
+)
 
 -- name: greatest_seq
-SELECT coalesce(max(global_seq), 0) FROM app_{n}_{kind}
+SELECT coalesce((SELECT global_seq FROM app_{n}_{kind} ORDER BY id DESC LIMIT 1), 0)
 
 -- name: count
 SELECT count(*) FROM app_{n}_{kind}
 
 -- name: next_id
-SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'app_{n}_{kind}'), 0) + 1
+SELECT coalesce(max(id), 0) + 1 FROM app_{n}_{kind}
 
 -- name: range_of_ids
 SELECT {columns} FROM app_{n}_{kind} AS r WHERE r.id > ?1 AND r.id <= ?2 {current} ORDER BY r.id LIMIT ?3
@@ -42,46 +48,80 @@ WHERE r.{pointer} = wanted.value AND +r.id > ?2 AND +r.id <= ?3 {current}
 SELECT {columns} FROM json_each(?1) AS wanted CROSS JOIN json_each(?4) AS type CROSS JOIN app_{n}_{kind} AS r
 WHERE r.{pointer} = wanted.value AND r.type_id = type.value AND +r.id > ?2 AND +r.id <= ?3 {current}
 
+-- name: derived_at
+-- The same of edges and ratings, which a derived table {source} finds; a row may come several times.
+SELECT {columns} FROM json_each(?1) AS wanted CROSS JOIN {source} AS o CROSS JOIN app_{n}_{kind} AS r
+WHERE o.app_id = {n} AND {ends} AND r.id IN ({rows})
+  AND r.{pointer} = wanted.value AND +r.id > ?2 AND +r.id <= ?3 {current}
+
+-- name: derived_at_of_type
+SELECT {columns} FROM json_each(?1) AS wanted CROSS JOIN json_each(?4) AS type CROSS JOIN {source} AS o CROSS JOIN app_{n}_{kind} AS r
+WHERE o.app_id = {n} AND {ends} AND {typed}.type_id = type.value AND r.id IN ({rows})
+  AND r.{pointer} = wanted.value AND +r.id > ?2 AND +r.id <= ?3 {current}
+
+-- name: rows_at
+SELECT o.object_id FROM {source} AS o WHERE o.app_id = {n} AND {ends}
+UNION ALL SELECT w.id FROM {source} AS o CROSS JOIN row_version AS w
+WHERE o.app_id = {n} AND {ends} AND w.app_id = {n} AND w.kind = {bit} AND w.object_id = o.object_id
+
+-- name: rows_of_object
+SELECT {object} UNION ALL SELECT w.id FROM row_version AS w
+WHERE w.app_id = {n} AND w.kind = {bit} AND w.object_id = {object}
+
 -- name: adjacent
--- Rows that point at one object, by type and then in the order of the log, so that a limit ends the walk.
-SELECT {columns} FROM app_{n}_{kind} AS r WHERE r.{pointer} = ?1 AND +r.id <= ?2 {current} ORDER BY r.type_id, r.id
+-- The newest versions, up to the row ?2, of edges that are at one object, by type, so that a limit ends the walk.
+SELECT {columns} FROM edge_now AS e CROSS JOIN app_{n}_edge AS r
+WHERE e.app_id = {n} AND {ends} AND e.from_seq <= ?3 AND r.id = {newest} ORDER BY {order}
+
+-- name: adjacent_past
+-- Of edges that are elsewhere now.
+SELECT {columns} FROM edge_past AS e CROSS JOIN app_{n}_edge AS r
+WHERE e.app_id = {n} AND {ends} AND e.to_seq > ?3 AND e.from_seq <= ?3 AND r.id = {newest}
 
 -- name: written_under
 -- Own rows of a seq, in their order.
 SELECT r.position, r.object_id, r.version, r.type_id, r.owner_identity FROM app_{n}_{kind} AS r
-WHERE r.global_seq = ?1 AND r.origin = ''
+WHERE r.id >= (SELECT first_id FROM seq_row WHERE app_id = {n} AND kind = {bit} AND global_seq = ?1)
+  AND r.id < coalesce((
+    SELECT first_id FROM seq_row WHERE app_id = {n} AND kind = {bit} AND global_seq > ?1 ORDER BY global_seq LIMIT 1
+  ), 9223372036854775807) AND r.origin = ''
 
 -- name: held
 -- The newest versions of what belongs to several objects, each found by its id: versions cost nothing.
 SELECT {columns} FROM json_each(?1) AS wanted CROSS JOIN value_now AS v CROSS JOIN app_{n}_{kind} AS r
 WHERE v.app_id = {n} AND v.kind = {bit} AND v.target_kind = {target_kind} AND v.target = wanted.value
   AND (?4 IS NULL OR v.type_id IN (SELECT value FROM json_each(?4)))
-  AND r.id = (
-    SELECT q.id FROM app_{n}_{kind} AS q
-    WHERE q.object_id = v.object_id AND q.leads = 1 AND q.id <= ?3 ORDER BY q.id DESC LIMIT 1
-) AND r.id > ?2
+  AND r.id = {newest} AND +r.id <= ?3 AND +r.id > ?2
 
 -- name: held_by_one
 -- The same of one object, by type and then in the order of the objects, so that a limit ends the walk.
 SELECT {columns} FROM value_now AS v CROSS JOIN app_{n}_{kind} AS r
-WHERE v.app_id = {n} AND v.kind = {bit} AND v.target_kind = {target_kind} AND v.target = ?1 AND r.id = (
-    SELECT q.id FROM app_{n}_{kind} AS q
-    WHERE q.object_id = v.object_id AND q.leads = 1 AND q.id <= ?2 ORDER BY q.id DESC LIMIT 1
-) ORDER BY v.type_id, v.object_id
+WHERE v.app_id = {n} AND v.kind = {bit} AND v.target_kind = {target_kind} AND v.target = ?1
+  AND r.id = {newest} AND +r.id <= ?2 ORDER BY v.type_id, v.object_id
 
 -- name: only_current
 -- The last row up to the same bound that was the newest of its object when it came.
 AND r.leads = 1 AND NOT EXISTS (
-    SELECT 1 FROM app_{n}_{kind} AS q
-    WHERE q.object_id = r.object_id AND q.leads = 1 AND q.id > r.id AND q.id <= {bound}
+    SELECT 1 FROM row_version AS q WHERE q.app_id = {n} AND q.kind = {bit} AND q.object_id = r.object_id AND q.leads = 1
+      AND q.id > r.id AND q.id <= {bound}
 )
 
+-- name: newest_id
+-- The row of the newest version of an object up to a row. It is the first row if that is later.
+coalesce((
+    SELECT q.id FROM row_version AS q WHERE q.app_id = {n} AND q.kind = {bit} AND q.object_id = {object} AND q.leads = 1
+      AND q.id <= {until} ORDER BY q.id DESC LIMIT 1
+), {object})
+
 -- name: scattered
--- Rows with one of the flags ?3 after a number and up to another, where few have one. The index gives those of one
--- number in the order of their ids.
-SELECT {columns} FROM envelopes AS e CROSS JOIN app_{n}_{kind} AS r
+-- Rows with one of the flags ?3 after a number and up to another, where few have one. Those of one number are a range of
+-- ids.
+SELECT {columns} FROM envelopes AS e CROSS JOIN seq_row AS s CROSS JOIN app_{n}_{kind} AS r
 WHERE e.global_seq > ?1 AND e.global_seq <= ?2 AND e.app_id = {n} AND (e.sync_flags & ?3) <> 0
-  AND r.global_seq = e.global_seq AND (r.sync_flags & ?3) <> 0
+  AND s.app_id = {n} AND s.kind = {bit} AND s.global_seq = e.global_seq AND r.id >= s.first_id AND r.id < coalesce((
+    SELECT t.first_id FROM seq_row AS t
+    WHERE t.app_id = {n} AND t.kind = {bit} AND t.global_seq > e.global_seq ORDER BY t.global_seq LIMIT 1
+  ), 9223372036854775807) AND (r.sync_flags & ?3) <> 0
 ORDER BY e.global_seq LIMIT ?4
 
 -- name: range_with_flags
@@ -90,20 +130,25 @@ SELECT {columns} FROM app_{n}_{kind} AS r WHERE r.id > ?1 AND r.id <= ?2 AND (r.
 -- name: pending
 -- In the order of the log; the reader stops between two seqs.
 SELECT {columns} FROM app_{n}_{kind} AS r
-WHERE r.global_seq > ?1 AND (r.sync_flags & ?2) <> 0 ORDER BY r.global_seq, r.id
+WHERE r.id >= coalesce((
+    SELECT first_id FROM seq_row WHERE app_id = {n} AND kind = {bit} AND global_seq > ?1 ORDER BY global_seq LIMIT 1
+  ), 9223372036854775807) AND (r.sync_flags & ?2) <> 0 ORDER BY r.id
 
 -- name: newest
--- The newest version of an object up to a row.
-SELECT {columns} FROM app_{n}_{kind} AS r WHERE r.object_id = ?1 AND r.leads = 1 AND r.id <= ?2
-ORDER BY r.id DESC LIMIT 1
+-- The newest version of an object ?1 up to a row ?2.
+SELECT {columns} FROM app_{n}_{kind} AS r WHERE r.id = {newest} AND r.object_id = ?1 AND +r.id <= ?2
 
 -- name: versions
-SELECT {columns} FROM app_{n}_{kind} AS r WHERE r.object_id = ?1
+SELECT {columns} FROM app_{n}_{kind} AS r WHERE r.id IN ({rows}) AND r.object_id = ?1
 
 -- name: history
--- Versions of an object that did or did not lead, in the order of the log.
-SELECT {columns} FROM app_{n}_{kind} AS r
-WHERE r.object_id = ?1 AND r.leads = ?2 AND r.id > ?3 AND r.id <= ?4 ORDER BY r.id LIMIT ?5
+-- Later versions of an object that did or did not lead, in the order of the log.
+SELECT {columns} FROM row_version AS v CROSS JOIN app_{n}_{kind} AS r
+WHERE v.app_id = {n} AND v.kind = {bit} AND v.object_id = ?1 AND v.leads = ?2 AND v.id > ?3 AND v.id <= ?4
+  AND r.id = v.id ORDER BY v.id
+
+-- name: first_version
+SELECT {columns} FROM app_{n}_{kind} AS r WHERE r.id = ?1 AND r.object_id = ?1 AND +r.id > ?2 AND +r.id <= ?3
 
 -- name: flags_of_object
 -- An object is known by its first row.
@@ -120,11 +165,15 @@ SELECT r.id, r.owner_identity FROM json_each(?1) AS wanted CROSS JOIN app_{n}_{k
 
 -- name: own_row
 -- A row that this node wrote itself, by its place in the log.
-SELECT id FROM app_{n}_{kind} WHERE global_seq = ?1 AND position = ?2 AND origin = ''
+SELECT r.id FROM app_{n}_{kind} AS r
+WHERE r.id >= (SELECT first_id FROM seq_row WHERE app_id = {n} AND kind = {bit} AND global_seq = ?1)
+  AND r.id < coalesce((
+    SELECT first_id FROM seq_row WHERE app_id = {n} AND kind = {bit} AND global_seq > ?1 ORDER BY global_seq LIMIT 1
+  ), 9223372036854775807) AND r.position = ?2 AND r.origin = ''
 
 -- name: rows_of_version
 -- Rows of one version of an object: several, if it was written on several nodes at once.
-SELECT id FROM app_{n}_{kind} WHERE object_id = ?1 AND version = ?2
+SELECT r.id FROM app_{n}_{kind} AS r WHERE r.id IN ({rows}) AND r.object_id = ?1 AND r.version = ?2
 
 -- name: set_flags
 UPDATE app_{n}_{kind} SET sync_flags = ?1 WHERE id IN (SELECT value FROM json_each(?2))

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 
 from fourfold.kernel import Sequence, Transaction, load_migrations, load_queries, profiles
-from fourfold.models.graphs import intervals
+from fourfold.models.graphs import intervals, row_index
 
 _SQL = load_queries("fourfold.models.graphs")
 
@@ -15,6 +15,7 @@ PROFILE = profiles.GRAPHS
 _APPLY: dict[str, Callable[[Transaction], None]] = {
     "edge_intervals": partial(intervals.rebuild, kinds=("edge",)),
     "value_intervals": partial(intervals.rebuild, kinds=("attr", "rating")),
+    "row_index": row_index.replace_indexes,
 }
 """What a migration does after its SQL, by its name."""
 MIGRATIONS = tuple(

@@ -17,6 +17,7 @@ from typing import NamedTuple
 from fourfold.kernel import Queries, ReadTransaction, Transaction, load_queries
 from fourfold.models.graphs import validation
 from fourfold.models.graphs.records import BITS, Kind
+from fourfold.models.graphs.statements import newest_of
 
 _TEMPLATES = load_queries("fourfold.models.graphs", "intervals.sql")
 KEY_CHARS = 120
@@ -90,6 +91,7 @@ def _statements(app_id: int, kind: Kind) -> Queries:
     texts = {name: getattr(_TEMPLATES, name) for name in _TEMPLATES}
     for name, text in texts.items():
         filled = text.replace("{intervals}", texts["intervals"])
+        filled = filled.replace("{newest}", newest_of(app_id, kind, "?1", "?2"))
         if name in {"add_now", "add_past"}:
             filled = filled.replace("{constants}", ", ".join(family.key.values()))
         for place, value in places.items():

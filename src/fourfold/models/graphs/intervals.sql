@@ -13,7 +13,7 @@ SELECT id, object_id FROM {log} WHERE id BETWEEN ?1 AND ?2 AND object_id <> id A
 
 -- name: leading
 -- The newest version of an object up to a row.
-SELECT {source}, global_seq FROM {log} WHERE object_id = ?1 AND leads = 1 AND id <= ?2 ORDER BY id DESC LIMIT 1
+SELECT {source}, global_seq FROM {log} WHERE id = {newest}
 
 -- name: drop_now
 DELETE FROM {now} WHERE {own} AND {same} RETURNING from_seq

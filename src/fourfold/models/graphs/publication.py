@@ -3,7 +3,7 @@
 The log is the envelopes and the rows of every app; flags of rows that are set later are noticed by
 triggers. Small tables (apps, settings, peers, how far syncs are) are carried as a whole when they
 changed. Logs of sync are carried with the ids and bodies of their rows. The cache of identities and
-the intervals of edges and values are rebuilt from the graph, and the queue of rows to sign from the
+the indexes and intervals of rows are rebuilt from the graph, and the queue of rows to sign from the
 log; the incarnation of the node and results that apps cache to save work are dropped.
 """
 
@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from fourfold.archive.publication import ChangedRows, Description, PublicationTable
 from fourfold.kernel import Database, ReadTransaction, Transaction, load_queries
-from fourfold.models.graphs import intervals
+from fourfold.models.graphs import intervals, row_index
 from fourfold.models.graphs.records import KINDS, SYSTEM_APP
 from fourfold.models.graphs.statements import SQL
 from fourfold.models.graphs.sync import identities
@@ -60,13 +60,15 @@ def _table(name: str) -> PublicationTable:
 
 def _rebuild(database: Database) -> None:
     with database.write(deadline_s=float("inf")) as txn:
+        row_index.replace_indexes(txn)
         intervals.rebuild(txn)
         identities.rebuild(txn, drop_unknown=True)
 
 
 def _advance(txn: Transaction, changes: Sequence[ChangedRows]) -> bool:
-    """Rebuild the intervals of kinds that changed, and identities if the system's own app did."""
+    """Rebuild the indexes of kinds that changed, and identities if the system's own app did."""
     groups = {_table(change.table).group for change in changes}
+    row_index.rebuild(txn, tuple(kind for kind in KINDS if kind in groups))
     if kinds := tuple(kind for kind in intervals.DERIVED if kind in groups):
         intervals.rebuild(txn, kinds)
     if any(change.table.startswith(_SYSTEM_TABLES) for change in changes):

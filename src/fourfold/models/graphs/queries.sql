@@ -45,7 +45,16 @@ SELECT version, name, checksum FROM app_migrations WHERE app_id = ?1 ORDER BY ve
 INSERT INTO app_migrations (app_id, version, name, checksum, applied_at) VALUES (?1, ?2, ?3, ?4, ?5)
 
 -- name: tables
-SELECT name FROM sqlite_schema WHERE type = 'table' AND name GLOB 'app_[0-9]*'
+SELECT name, sql FROM sqlite_schema WHERE type = 'table' AND name GLOB 'app_[0-9]*'
+
+-- name: later_seqs
+-- Tables of apps with a row that is newer than the seq ?1.
+SELECT app_id, kind, seq FROM (
+    SELECT a.app_id, k.value AS kind, (
+        SELECT global_seq FROM seq_row WHERE app_id = a.app_id AND kind = k.value ORDER BY global_seq DESC LIMIT 1
+    ) AS seq
+    FROM apps AS a CROSS JOIN json_each('[1, 2, 4, 8]') AS k
+) WHERE seq > ?1
 
 -- name: schema_names
 SELECT name FROM sqlite_schema

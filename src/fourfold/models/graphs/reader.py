@@ -14,7 +14,7 @@ import heapq
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator
 from datetime import datetime
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, NamedTuple, TypeVar, cast
 
 from fourfold import limits
@@ -140,10 +140,9 @@ class Reader:
         validation.check_integer(object_id, f"{kind}.object_id", least=1)
         last = self._last_id(app_id, kind, at)
         sql = statements_of(app_id, kind).history
-        ways = [
-            self._snapshot.rows(sql, (object_id, leads, after_id, last, _NO_LIMIT))
-            for leads in (0, 1)
-        ]
+        first = statements_of(app_id, kind).first_version
+        ways = [self._snapshot.rows(first, (object_id, after_id, last))]
+        ways += [self._snapshot.rows(sql, (object_id, leads, after_id, last)) for leads in (0, 1)]
         make = ROWS[kind]._make
         return (make(row) for row in heapq.merge(*ways))
 
@@ -173,13 +172,16 @@ class Reader:
             if f"{pointing_kind}s" not in parts:
                 return []
             query = Query(app_id, pointing_kind, at=seq)
-            name = f"held_by_one_{pointer}"
-            if pointing_kind == "edge":
-                name = f"adjacent_{pointer}_current"
-            sql = getattr(statements_of(app_id, pointing_kind), name)
+            sql = statements_of(app_id, pointing_kind)
             last = self._last_id(app_id, pointing_kind, seq)
+            if pointing_kind == "edge":
+                names = [f"adjacent_{pointer}"] + [f"adjacent_past_{pointer}"] * (seq is not None)
+                params: tuple[int, ...] = (object_id, last, _LAST_ID if seq is None else seq)
+            else:
+                names, params = [f"held_by_one_{pointer}"], (object_id, last)
             make = ROWS[pointing_kind]._make
-            rows: Iterator[Row] = (make(row) for row in self._snapshot.rows(sql, (object_id, last)))
+            ways = (self._snapshot.rows(getattr(sql, name), params) for name in names)
+            rows: Iterator[Row] = (make(row) for row in chain.from_iterable(ways))
             if not suppressed:
                 rows = self._unsuppressed(rows, query, trusted, min(_PAGE, limit + _PAGE_MIN))
             return list(islice(rows, limit + 1))
@@ -473,6 +475,10 @@ class Reader:
         def walk(name: str, *ids: int) -> Iterator[tuple[Any, ...]]:
             return self._snapshot.rows(getattr(sql, name + ending), (*bounds, limit, *ids))
 
+        if types is None and owner is not None and question.kind == "parent":
+            # An index has parents by type and owner.
+            of_kind = app_statements(question.app_id).type_ids
+            types = [int(row[0]) for row in self._snapshot.all(of_kind, ("parent",))]
         if types is None:
             return walk("range_of_ids") if owner is None else walk("of_owner", owner)
         if owner is None:
@@ -506,7 +512,7 @@ class Reader:
             params = (*params, json.dumps(types))
         if current:
             name += "_current"
-        return iter(sorted(self._snapshot.all(getattr(sql, name), params)))
+        return iter(sorted(set(self._snapshot.all(getattr(sql, name), params))))
 
     def _bounds(self, question: Query) -> tuple[int, int] | None:
         """Return the ids between which the rows are, or None if there are none."""

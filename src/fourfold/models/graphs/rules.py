@@ -26,7 +26,7 @@ from fourfold.models.graphs import validation
 from fourfold.models.graphs.apps import Apps
 from fourfold.models.graphs.intervals import KEY_CHARS
 from fourfold.models.graphs.records import SYSTEM_APP, Kind
-from fourfold.models.graphs.statements import statements_of
+from fourfold.models.graphs.statements import newest_of, statements_of
 
 _TEMPLATES = load_queries("fourfold.models.graphs", "rules.sql")
 _LAST_ID: Final = (1 << 63) - 1
@@ -176,10 +176,13 @@ class TypeRules:
 def rule_statements(app_id: int) -> Queries:
     """Return the statements about the rules of one app."""
     number = str(validation.check_integer(app_id, "app_id"))
-    filled = {
-        name: _fill(getattr(_TEMPLATES, name), n=number, chars=str(KEY_CHARS))
-        for name in _TEMPLATES
+    places = {
+        "n": number,
+        "chars": str(KEY_CHARS),
+        "newest_of_r": newest_of(app_id, "attr", "r.object_id", str(_LAST_ID)),
+        "newest_of_v": newest_of(app_id, "attr", "v.object_id", str(_LAST_ID)),
     }
+    filled = {name: _fill(getattr(_TEMPLATES, name), **places) for name in _TEMPLATES}
     return Queries(f"rules of app {number}", filled)
 
 

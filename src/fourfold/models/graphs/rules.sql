@@ -56,13 +56,9 @@ WHERE r.id BETWEEN ?1 AND ?2 AND r.type_id = ?3 AND r.dst_parent_id IS NOT NULL 
 -- Another attribute of the type has the same text or number. `value_now` has the beginning of a text.
 SELECT r.object_id FROM app_{n}_attr AS r JOIN value_now AS v ON v.app_id = {n} AND v.kind = 2 AND v.type_id = ?3
   AND v.value = coalesce(substr(r.value_text, 1, {chars}), r.value_number) AND v.object_id <> r.object_id
-JOIN app_{n}_attr AS o ON o.id = (
-    SELECT q.id FROM app_{n}_attr AS q WHERE q.object_id = v.object_id AND q.leads = 1 ORDER BY q.id DESC LIMIT 1
-)
+JOIN app_{n}_attr AS o ON o.id = {newest_of_v}
 WHERE r.id BETWEEN ?1 AND ?2 AND r.type_id = ?3 AND o.value_text IS r.value_text AND o.value_number IS r.value_number
-  AND r.id = (
-    SELECT q.id FROM app_{n}_attr AS q WHERE q.object_id = r.object_id AND q.leads = 1 ORDER BY q.id DESC LIMIT 1
-) LIMIT 1
+  AND r.id = {newest_of_r} LIMIT 1
 
 -- name: lacking
 -- A parent, of one of the types ?4 if they are given, without an attribute of the type ?3.

@@ -34,6 +34,7 @@ from fourfold.models.graphs.records import (
     TopResult,
     ValueRow,
 )
+from fourfold.models.graphs.statements import newest_of
 
 _TEMPLATES = load_queries("fourfold.models.graphs", "values.sql")
 _JSON: Final = b""
@@ -64,6 +65,7 @@ def value_statements(app_id: int, kind: Kind) -> Queries:
     for name in _TEMPLATES:
         text = getattr(_TEMPLATES, name).replace("{at_seq}", _TEMPLATES.at_seq)
         text = text.replace("{n}", number).replace("{kind}", kind).replace("{columns}", columns)
+        text = text.replace("{newest}", newest_of(app_id, kind, "wanted.value", "?2"))
         filled[name] = text.replace("{bit}", str(BITS[kind]))
     return Queries(f"values of {kind} of app {number}", filled)
 

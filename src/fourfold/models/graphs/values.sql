@@ -14,11 +14,7 @@ WHERE app_id = {n} AND kind = {bit} AND type_id = ?1 AND value >= ?2 AND value <
 
 -- name: newest_of
 -- The newest versions of some objects up to a row, in their order.
-SELECT {columns} FROM json_each(?1) AS wanted CROSS JOIN app_{n}_{kind} AS r
-WHERE r.id = (
-    SELECT q.id FROM app_{n}_{kind} AS q
-    WHERE q.object_id = wanted.value AND q.leads = 1 AND q.id <= ?2 ORDER BY q.id DESC LIMIT 1
-)
+SELECT {columns} FROM json_each(?1) AS wanted CROSS JOIN app_{n}_{kind} AS r WHERE r.id = {newest} AND +r.id <= ?2
 
 -- name: at_seq
 -- The values of the type ?1 at the seq ?2, without those of the hidden parents ?3 and attributes ?4, of the target ?5

@@ -24,7 +24,7 @@ WHERE NOT EXISTS (
 
 -- name: envelopes_without_rows
 SELECT global_seq, app_id FROM envelopes AS e WHERE e.app_id = {n} AND (e.kinds & {bit}) <> 0
-  AND NOT EXISTS (SELECT 1 FROM app_{n}_{kind} AS r WHERE r.global_seq = e.global_seq) LIMIT ?1
+  AND e.global_seq NOT IN (SELECT global_seq FROM app_{n}_{kind}) LIMIT ?1
 
 -- name: out_of_order
 -- Ids and numbers grow together.
@@ -51,11 +51,15 @@ SELECT min(id), object_id FROM app_{n}_{kind} GROUP BY object_id, version, origi
 
 -- name: wrong_leads
 -- A row leads when no row before it is a newer version; ?2 is the name of this node.
-SELECT id, object_id FROM app_{n}_{kind} AS r
-WHERE r.leads <> NOT EXISTS (
-    SELECT 1 FROM app_{n}_{kind} AS q WHERE q.object_id = r.object_id AND q.id < r.id
-      AND (q.version, iif(q.origin = '', ?2, q.origin)) > (r.version, iif(r.origin = '', ?2, r.origin))
-) LIMIT ?1
+SELECT id, object_id FROM (
+    SELECT id, object_id, leads, rank, max(rank) OVER (
+        PARTITION BY object_id ORDER BY id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+    ) AS newest
+    FROM (
+        SELECT *, printf('%020d', version) || iif(origin = '', ?2, origin) AS rank FROM app_{n}_{kind}
+        WHERE object_id IN (SELECT object_id FROM app_{n}_{kind} WHERE id <> object_id OR leads <> 1)
+    )
+) WHERE leads <> (newest IS NULL OR newest <= rank) LIMIT ?1
 
 -- name: dangling
 -- A pointer that leads to no object: {pointer} to {target}.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fourfold.kernel import ReadTransaction, load_queries
-from fourfold.models.graphs import intervals
+from fourfold.models.graphs import intervals, row_index
 from fourfold.models.graphs.apps import Apps
 from fourfold.models.graphs.records import BITS, KINDS, Kind
 from fourfold.models.graphs.statements import REFERENCES, table_of
@@ -53,6 +53,7 @@ def of_registers(snapshot: ReadTransaction, subject: str) -> list[str]:
         f"envelopes: number {row[0]} belongs to app {row[1]}, which is none"
         for row in snapshot.all(_SQL.envelopes_of_no_app, (_NAMED_MAX,))
     ]
+    problems += row_index.unknown_apps(snapshot)
     problems += intervals.unknown_apps(snapshot)
     problems += identities.problems(snapshot)
     problems += entries.problems(snapshot)
@@ -67,6 +68,7 @@ def of_app(snapshot: ReadTransaction, app_id: int, node: str) -> Iterator[str]:
         counted = snapshot.one(_filled("held", app_id, kind))
         assert counted is not None
         rows, size = rows + int(counted[0]), size + int(counted[1])
+    yield from row_index.problems(snapshot, app_id, _NAMED_MAX)
     yield from intervals.problems(snapshot, app_id, _NAMED_MAX)
     for held in snapshot.all(_SQL.wrong_usage, (app_id, rows, size)):
         yield (

@@ -28,10 +28,10 @@ import msgspec
 
 from fourfold.errors import InvalidInput, LimitExceeded, NotFound, PreconditionFailed, Refused
 from fourfold.kernel import Transaction
-from fourfold.models.graphs import intervals, validation
+from fourfold.models.graphs import intervals, row_index, validation
 from fourfold.models.graphs.apps import Apps
 from fourfold.models.graphs.database import GLOBAL_SEQ
-from fourfold.models.graphs.records import BITS, ROWS, SYSTEM_APP, Attr, Kind, Row, Usage
+from fourfold.models.graphs.records import BITS, ROWS, SYSTEM_APP, Attr, Edge, Kind, Row, Usage
 from fourfold.models.graphs.rules import CheckedRows, TypeRules, put_rule, read_rules
 from fourfold.models.graphs.statements import (
     REFERENCES,
@@ -469,7 +469,7 @@ class GraphTransaction:
         row = (row_id, *values, object_id, old.version + 1, "", seq, self._progress.position, 1)
         self._prove_references(app_id, kind, [row])
         self._prove_shared(app_id, kind, object_id, row[shape.at_flags], kind)
-        self._add(app_id, kind, [row], row[shape.at_flags], size)
+        self._add_later(app_id, kind, row, row[shape.at_flags], size)
         if app_id == SYSTEM_APP and kind == "attr":
             self._refresh_label(Attr._make(row))
         return row_id
@@ -527,7 +527,10 @@ class GraphTransaction:
         self, app_id: int, kind: Kind, row: tuple[Any, ...], flags: int, size: int
     ) -> None:
         """Insert a complete row of another node, which the caller has translated and checked."""
-        self._add(app_id, kind, [row], flags, size, is_own=False)
+        if row[0] == row[SHAPES[kind].columns.index("object_id")]:
+            self._add(app_id, kind, [row], flags, size, is_own=False)
+        else:
+            self._add_later(app_id, kind, row, flags, size, is_own=False)
 
     def type_id(self, app_id: int, kind: Kind, type_key: str) -> int:
         """Return the id of a type, registering it if it is new."""
@@ -613,6 +616,27 @@ class GraphTransaction:
         ids = range(rows[0][0], rows[-1][0] + 1)
         self._count(app_id, kind, ids, flags, size, is_own=is_own)
 
+    def _add_later(
+        self,
+        app_id: int,
+        kind: Kind,
+        row: tuple[Any, ...],
+        flags: int,
+        size: int,
+        *,
+        is_own: bool = True,
+    ) -> None:
+        """Add a version of an older object."""
+        version = ROWS[kind]._make(row)
+        place = version.object_id, version.leads, version.id
+        end = None
+        if isinstance(version, Edge):
+            dst = version.dst_parent_id if version.dst_attr_id is None else version.dst_attr_id
+            assert dst is not None
+            end = int(version.dst_attr_id is not None), dst, version.global_seq
+        row_index.add_version(self.txn, app_id, kind, place, end)
+        self._add(app_id, kind, [row], flags, size, is_own=is_own)
+
     def _count(
         self, app_id: int, kind: Kind, ids: range, flags: int, size: int, *, is_own: bool = True
     ) -> None:
@@ -628,6 +652,8 @@ class GraphTransaction:
         done = progress.written.get(key)
         if done is None:
             done = progress.written[key] = _WrittenRows()
+        if not done.kinds & BITS[kind]:
+            row_index.add_seq(self.txn, app_id, kind, key[0], ids.start)
         done.kinds |= BITS[kind]
         done.flags |= flags
         done.rows += rows

@@ -14,6 +14,7 @@ from fourfold import limits
 from fourfold.errors import NotFound
 from fourfold.kernel import Queries, load_queries
 from fourfold.models.graphs.records import BITS, KINDS
+from fourfold.models.graphs.statements import fill
 from fourfold.pipeline import cut as cuts
 from fourfold.pipeline.conditions import Condition
 from fourfold.pipeline.cut import FileBound
@@ -48,11 +49,7 @@ def spread(
     ]
     texts: list[str] = []
     for app in apps_of(bound, options, conditions):
-        for kind in selected_kinds:
-            filled = query.replace("{n}", str(app.app_id))
-            if kind is not None:
-                filled = filled.replace("{kind}", kind).replace("{columns}", shapes.selected(kind))
-            texts.append(filled)
+        texts += [shapes.filled(query, app.app_id, kind) for kind in selected_kinds]
     for at in range(0, len(texts), limits.SOURCE_SELECTS_MAX):
         yield tuple(texts[at : at + limits.SOURCE_SELECTS_MAX])
 
@@ -113,7 +110,7 @@ def count_rows(
     kinds = KINDS if options.table.name == "changes" else (shapes.TABLES[options.table.name],)
     for app_id, kind in sorted(written):
         if app_id in apps and kind in kinds:
-            sql = SQL.count_rows.replace("{n}", str(app_id)).replace("{kind}", kind)
+            sql = fill(SQL.count_rows, app_id, kind)
             for seq, rows in cuts.fetch_rows(bound, sql, (after, until)):
                 counts[seq] = counts.get(seq, 0) + rows
     return sorted(counts.items())

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 
 from fourfold.models.graphs import fold
 from fourfold.models.graphs.records import Kind
-from fourfold.models.graphs.statements import REFERENCES
+from fourfold.models.graphs.statements import REFERENCES, fill, rows_pointing_at
 from fourfold.query.graphs import shapes
 from fourfold.query.graphs.tables import SQL
 
@@ -57,15 +57,20 @@ def _is_hidden(judgements: Iterable[Any], trusted: frozenset[int]) -> bool:
 
 def current_query(app_id: int, kind: Kind, cut: int) -> str:
     """Return the query for the versions and ratings of the objects of one kind of one app."""
-    parts = [_filled(SQL.versions, app_id, kind, kind, cut)]
+    parts = [
+        _filled(query, app_id, kind, kind, cut) for query in (SQL.versions, SQL.later_versions)
+    ]
     for column, target in _HIDDEN_BY[kind]:
         queries = [SQL.judgements] + [SQL.judgements_of_parents] * (target == "attr")
         for query in queries:
+            judged_id = f"r.target_{target}_id" if query is SQL.judgements else "a.id"
+            pointing = rows_pointing_at(app_id, kind, column, judged_id)
             judged = query.replace("{column}", column).replace("{target}", target)
+            judged = judged.replace("{pointing}", pointing)
             parts.append(_filled(judged, app_id, "rating", kind, cut))
     return " UNION ALL ".join(parts)
 
 
 def _filled(query: str, app_id: int, table: Kind, kind: Kind, cut: int) -> str:
-    text = query.replace("{n}", str(app_id)).replace("{kind}", kind)
+    text = fill(query, app_id, kind)
     return text.replace("{columns}", shapes.selected(table)).replace("{cut}", str(cut))

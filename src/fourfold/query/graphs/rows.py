@@ -30,11 +30,8 @@ def expand(file: QueryFile, table: str, query: str) -> list[str]:
     kinds = KINDS if table == "changes" else (shapes.TABLES.get(table),)
     texts = []
     for app_id, slug in file.snapshot.all(SQL.all_apps):
-        for kind in kinds if file.may_read(slug) else ():
-            text = query.replace("{n}", str(app_id))
-            if kind is not None:
-                text = text.replace("{kind}", kind).replace("{columns}", shapes.selected(kind))
-            texts.append(text)
+        if file.may_read(slug):
+            texts += [shapes.filled(query, app_id, kind) for kind in kinds]
     return texts
 
 

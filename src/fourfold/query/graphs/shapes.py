@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Final
 
 from fourfold.models.graphs.records import KINDS, ROWS, Kind
+from fourfold.models.graphs.statements import fill
 from fourfold.query.tables import Column
 
 APP: Final = (
@@ -87,6 +88,13 @@ def of_folded() -> tuple[Column, ...]:
     other values are known only after the fold.
     """
     return (*APP, KIND, *(replace(column, filtered=False) for column in of_all()[len(APP) + 1 :]))
+
+
+def filled(query: str, app_id: int, kind: Kind | None) -> str:
+    """Return a query of a table on the tables of one app, and of one kind if there is one."""
+    if kind is None:
+        return query.replace("{n}", str(app_id))
+    return fill(query, app_id, kind).replace("{columns}", selected(kind))
 
 
 def selected(kind: Kind) -> str:

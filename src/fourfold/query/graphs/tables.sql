@@ -43,7 +43,14 @@ WHERE e.global_seq > ?1 AND e.global_seq <= ?2 ORDER BY e.app_id
 SELECT global_seq, app_id, kinds FROM envelopes WHERE global_seq > ?1 AND global_seq <= ?2 ORDER BY global_seq LIMIT ?3
 
 -- name: count_rows
-SELECT global_seq, count(*) FROM app_{n}_{kind} WHERE global_seq > ?1 AND global_seq <= ?2 GROUP BY global_seq
+-- `seq_row` has the first row of each seq, so the rows are the distances between them.
+SELECT global_seq, coalesce(next_id, (SELECT max(id) + 1 FROM app_{n}_{kind})) - first_id FROM (
+    SELECT global_seq, first_id, lead(first_id) OVER (ORDER BY global_seq) AS next_id FROM seq_row
+    WHERE app_id = {n} AND kind = {bit} AND global_seq > ?1 AND global_seq <= coalesce((
+        SELECT s.global_seq FROM seq_row AS s
+        WHERE s.app_id = {n} AND s.kind = {bit} AND s.global_seq > ?2 ORDER BY s.global_seq LIMIT 1
+    ), ?2)
+) WHERE global_seq <= ?2
 
 -- name: count_envelopes
 SELECT global_seq, count(*) FROM envelopes WHERE global_seq > ?1 AND global_seq <= ?2
@@ -90,21 +97,37 @@ LEFT JOIN sync_state AS r ON r.peer_id = p.id AND r.domain = d.domain
 LEFT JOIN sync_sent AS s ON s.peer_id = p.id AND s.domain = d.domain
 
 -- name: rows
--- The rows of one kind of one app; {columns} are those of the kind, with the names of the table.
+-- The rows of one kind of one app; {columns} are those of the kind, with the names of the table. Ids and seqs grow together,
+-- so the bounds are a range of ids.
 SELECT
     {n} AS app_id, (SELECT slug FROM apps WHERE app_id = {n}) AS app, '{kind}' AS kind,
     (SELECT t.type_key FROM app_{n}_type AS t WHERE t.id = r.type_id) AS type, {columns}
 FROM app_{n}_{kind} AS r
+WHERE r.id >= coalesce((
+        SELECT first_id FROM seq_row WHERE app_id = {n} AND kind = {bit} AND global_seq > ?1 ORDER BY global_seq LIMIT 1
+    ), 9223372036854775807) AND r.id < coalesce((
+        SELECT first_id FROM seq_row WHERE app_id = {n} AND kind = {bit} AND global_seq > ?2 ORDER BY global_seq LIMIT 1
+    ), 9223372036854775807)
 
 -- name: versions
--- The input of the fold: the versions of the objects of one kind of one app until the cut, grouped by object. An index
--- has them in that order, so nothing is sorted.
+-- The input of the fold: the first versions of the objects of one kind of one app until the cut, by object. Ids have that
+-- order, so nothing is sorted.
 SELECT
-    r.object_id AS target, {n} AS app_id, (SELECT slug FROM apps WHERE app_id = {n}) AS app, '{kind}' AS kind,
+    r.id AS target, {n} AS app_id, (SELECT slug FROM apps WHERE app_id = {n}) AS app, '{kind}' AS kind,
     '{kind}' AS wanted, (SELECT t.type_key FROM app_{n}_type AS t WHERE t.id = r.type_id) AS type, r.id AS via,
     NULL AS judged_owner, {columns}
 FROM app_{n}_{kind} AS r
-WHERE r.object_id > ?1 AND r.object_id <= ?2 AND +r.global_seq <= {cut}
+WHERE r.id > ?1 AND r.id <= ?2 AND r.object_id = r.id AND +r.global_seq <= {cut}
+
+-- name: later_versions
+-- The other versions, by object.
+SELECT
+    w.object_id AS target, {n} AS app_id, (SELECT slug FROM apps WHERE app_id = {n}) AS app, '{kind}' AS kind,
+    '{kind}' AS wanted, (SELECT t.type_key FROM app_{n}_type AS t WHERE t.id = r.type_id) AS type, r.id AS via,
+    NULL AS judged_owner, {columns}
+FROM row_version AS w CROSS JOIN app_{n}_{kind} AS r
+WHERE w.app_id = {n} AND w.kind = {bit} AND w.object_id > ?1 AND w.object_id <= ?2 AND r.id = w.id
+    AND +r.global_seq <= {cut}
 
 -- name: judgements
 -- The ratings that suppress what hides one of these versions: its object, or its target by {column}, a {target}. The
@@ -115,7 +138,7 @@ SELECT
     {columns}
 FROM app_{n}_rating AS r CROSS JOIN app_{n}_{kind} AS v
 WHERE r.type_id = (SELECT t.id FROM app_{n}_type AS t WHERE t.kind = 'rating' AND t.type_key = 'suppress')
-    AND +r.global_seq <= {cut} AND v.{column} = r.target_{target}_id
+    AND +r.global_seq <= {cut} AND v.{column} = r.target_{target}_id AND v.id IN ({pointing})
     AND +v.object_id > ?1 AND +v.object_id <= ?2 AND +v.global_seq <= {cut}
 
 -- name: judgements_of_parents
@@ -127,6 +150,7 @@ SELECT
 FROM app_{n}_rating AS r CROSS JOIN app_{n}_attr AS a CROSS JOIN app_{n}_{kind} AS v
 WHERE r.type_id = (SELECT t.id FROM app_{n}_type AS t WHERE t.kind = 'rating' AND t.type_key = 'suppress')
     AND +r.global_seq <= {cut} AND a.parent_id = r.target_parent_id AND a.id = a.object_id AND v.{column} = a.id
+    AND v.id IN ({pointing})
     AND +v.object_id > ?1 AND +v.object_id <= ?2 AND +v.global_seq <= {cut}
 
 -- name: merged
@@ -138,7 +162,7 @@ UNION ALL SELECT {columns} FROM ({parts} ORDER BY target LIMIT -1)
 SELECT {samples} {merged}
 
 -- name: greatest_object
-SELECT coalesce(max(object_id), 0) FROM app_{n}_{kind}
+SELECT coalesce(max(id), 0) FROM app_{n}_{kind}
 
 -- name: by_object
 -- Versions and judgements of the objects of one kind of one app, by object.
