@@ -10,8 +10,12 @@ from collections.abc import Iterator
 from functools import cache
 from importlib import import_module
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fourfold.errors import InvalidInput, NotFound
+
+if TYPE_CHECKING:
+    from importlib.resources.abc import Traversable
 
 _MARK = "-- name:"
 
@@ -50,12 +54,17 @@ def read_sql(package: str, filename: str) -> str:
     return package_folder(package).joinpath(filename).read_text(encoding="utf-8")
 
 
-def package_folder(package: str) -> Path:
-    """Return the folder of an installed package.
+def package_folder(package: str) -> Traversable:
+    """Return the folder of an installed package, which may be in a ZIP file.
 
-    `importlib.resources` would read packages in ZIP files too, and imports what that requires.
+    `importlib.resources` is for the latter alone: it imports what ZIP files require.
     """
-    return Path(import_module(package).__path__[0])
+    folder = Path(import_module(package).__path__[0])
+    if folder.is_dir():
+        return folder
+    from importlib.resources import files  # noqa: PLC0415 - few processes have packages in ZIP files
+
+    return files(package)
 
 
 def parse_queries(origin: str, text: str) -> Queries:
