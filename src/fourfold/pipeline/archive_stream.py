@@ -28,12 +28,7 @@ from fourfold.pipeline.archive_changes import (
     Offset,
     read_changes,
 )
-from fourfold.pipeline.documents.change_images import (
-    TABLE,
-    ImageChanges,
-    ImageTask,
-    read_images,
-)
+from fourfold.pipeline.image_changes import ImageChanges, ImageTask, image_log, read_images
 from fourfold.pipeline.options import STREAM_BATCH_ROWS
 from fourfold.pipeline.spark import wrap_error
 
@@ -42,7 +37,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 ARCHIVE: Final = "archive"
-_NAMES: Final = (ARCHIVE, "table", "columns", "max_rows")
+_NAMES: Final = (ARCHIVE, "table", "columns", "max_rows", "branch")
 T = TypeVar("T")
 
 
@@ -55,6 +50,8 @@ class ArchiveOptions:
     columns: tuple[str, ...]
     """Empty for all of them."""
     max_rows: int
+    branch: str = ""
+    """Branch of changes with images; "*" for every branch."""
 
 
 def read_archive_options(raw_options: Mapping[str, str]) -> ArchiveOptions:
@@ -77,7 +74,14 @@ def read_archive_options(raw_options: Mapping[str, str]) -> ArchiveOptions:
     url = texts[ARCHIVE]
     if ":" not in url:
         url = str(Path(url).absolute())
-    return ArchiveOptions(url, texts["table"], columns, int(rows))
+    branch = texts.get("branch", "")
+    images = image_log(texts["table"])
+    if branch and (images is None or not images.branches):
+        raise InvalidInput(
+            f"option 'branch' is not supported for the table {texts['table']!r}",
+            hint="Rows of a log name their branch.",
+        )
+    return ArchiveOptions(url, texts["table"], columns, int(rows), branch)
 
 
 def archive_ddl(options: Mapping[str, str]) -> str:
@@ -95,8 +99,9 @@ def archive_ddl(options: Mapping[str, str]) -> str:
 
 
 def _changes_of(options: ArchiveOptions) -> ArchiveChanges:
-    if options.table == TABLE:
-        return ImageChanges(options.url)
+    images = image_log(options.table)
+    if images is not None:
+        return ImageChanges(options.url, images, options.branch)
     return ArchiveChanges(options.url, options.table)
 
 

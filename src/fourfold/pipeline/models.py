@@ -13,6 +13,7 @@ need few of them:
     gc              mark and collect, for the job of that name              `gc_tasks`
     stats           its statistics, for the job of that name                `jobs.stats`
     archived        its tables in the archive, which Spark reads natively   `archive_plan`
+    images          its tables of changes with images                       `image_changes`
     frames          tables that it reads by functions of its own            `reader`
     jobs            further jobs of this model alone, by name, each with its module
 
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
     from fourfold.pipeline.archive_plan import Archived
     from fourfold.pipeline.gc_tasks import Collector
+    from fourfold.pipeline.image_changes import ImageLog
     from fourfold.pipeline.jobs.load import Loader
     from fourfold.pipeline.jobs.materialize import Materializer
     from fourfold.pipeline.jobs.stats import Statistics
@@ -65,6 +67,7 @@ class PipelineModel:
     gc: Callable[[], Collector] | None = None
     stats: Callable[[], Statistics] | None = None
     archived: Callable[[], Mapping[str, Archived]] | None = None
+    images: Callable[[], Mapping[str, ImageLog]] | None = None
     frames: Callable[[], Mapping[str, FrameReader]] | None = None
     jobs: Mapping[str, str] = field(default_factory=dict)
 

@@ -13,6 +13,7 @@ MODEL = PipelineModel(
     verify=lazy("fourfold.pipeline.documents.verify", "VERIFIER"),
     gc=lazy("fourfold.pipeline.documents.gc", "COLLECTOR"),
     stats=lazy("fourfold.pipeline.documents.stats", "STATISTICS"),
+    images=lazy("fourfold.pipeline.documents.change_images", "IMAGES"),
     archived=lazy("fourfold.pipeline.documents.archived", "ARCHIVED"),
     jobs={
         "snapshots": "fourfold.pipeline.jobs.snapshots",

@@ -12,6 +12,7 @@ MODEL = PipelineModel(
     load=lazy("fourfold.pipeline.graphs.load", "LOADER"),
     verify=lazy("fourfold.pipeline.graphs.verify", "VERIFIER"),
     stats=lazy("fourfold.pipeline.graphs.stats", "STATISTICS"),
+    images=lazy("fourfold.pipeline.graphs.change_images", "IMAGES"),
     archived=lazy("fourfold.pipeline.graphs.archived", "ARCHIVED"),
     jobs={
         "components": "fourfold.pipeline.jobs.components",

@@ -12,6 +12,7 @@ MODEL = PipelineModel(
     verify=lazy("fourfold.pipeline.sessions.verify", "VERIFIER"),
     gc=lazy("fourfold.pipeline.sessions.gc", "COLLECTOR"),
     stats=lazy("fourfold.pipeline.sessions.stats", "STATISTICS"),
+    images=lazy("fourfold.pipeline.sessions.change_images", "IMAGES"),
     archived=lazy("fourfold.pipeline.sessions.archived", "ARCHIVED"),
     jobs={
         "lineage": "fourfold.pipeline.jobs.lineage",
