@@ -322,14 +322,19 @@ def oldest_point(state: CatalogState) -> int:
 
 
 def due_compaction(
-    archive: TableArchive, folder: Path, files_max: int, pause: Callable[[], None]
+    archive: TableArchive,
+    folder: Path,
+    files_max: int,
+    pause: Callable[[], None],
+    tables: Iterable[str] | None = None,
 ) -> Compactor | None:
     """Return the compaction of a table with many new files; None if there is none.
 
-    Only tables are checked whose state is in memory, such as those that were just published.
+    Without `tables`, only those are checked whose state is in memory, such as those that were just
+    published.
     """
     state = archive.catalog.state
-    for name in archive.loaded():
+    for name in archive.loaded() if tables is None else tables:
         if name == STREAM_RECORDS:
             continue
         if is_due(archive.expected(name), files_max):

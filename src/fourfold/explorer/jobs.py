@@ -13,6 +13,7 @@ from fourfold.explorer import values
 from fourfold.explorer.page import ExplorerPage, ExplorerQuery, Form, Fragment, Visit
 from fourfold.wire.pipeline import TableFolderPage
 from fourfold.wire.store import (
+    ArchiveTableList,
     BackupPage,
     DatabaseStatusPage,
     JobInfo,
@@ -31,13 +32,23 @@ KINDS: Final[dict[str, str]] = {
     "backup": "Write a verified copy of the store, next to it.",
     "gc": "Remove what policies, retention and grace periods no longer keep, in all models.",
     "publish": "Publish new data to the object store, and add a restore point.",
+    "compact": "Merge small files of archive tables, and small segments of streams.",
+    "index": "Index routing keys and fields of published records of streams.",
+    "companions": "Build the search companions of published segments of streams.",
     "snapshots": "Add snapshots where reads would replay many revisions.",
     "load": "Write the lines of an uploaded file into a model. Repeated, it changes nothing.",
     "materialize": "Write the state of a model as Parquet tables, on Spark.",
+    "stats": "Report sizes, duplicates and hot entities of a model, on Spark. Only reads.",
 }
 """Descriptions of the jobs."""
-MODELS: Final = ("documents", "streams", "graphs", "sessions")
+MODELS: Final = {
+    "load": ("documents", "streams", "graphs"),
+    "materialize": ("documents", "streams", "graphs", "sessions"),
+    "stats": ("documents", "streams", "graphs", "sessions"),
+}
+"""Models of the jobs that work on one of them."""
 DATABASES_READ: Final = 200
+STREAM_TABLE: Final = "streams.records"
 
 _LABELS: Final = {"rows_in": "Rows read", "rows_out": "Rows written", "sentence": "Summary"}
 """Names of figures of a result that are not words."""
@@ -201,14 +212,20 @@ def result_rows(result: dict[str, Any]) -> list[tuple[str, str]]:
             rows.append((label, "yes" if value else "no"))
         elif isinstance(value, int):
             rows.append((label, values.size(value) if name == "bytes" else values.count(value)))
-        elif isinstance(value, list):
-            rows.append((label, ", ".join(map(str, value)) or "none"))
-        elif isinstance(value, dict):
-            text = ", ".join(f"{key.replace('_', ' ')} {part}" for key, part in value.items())
-            rows.append((label, text))
         elif value is not None:
-            rows.append((label, str(value)))
+            rows.append((label, _part(value) or "none"))
     return rows
+
+
+def _part(value: Any) -> str:
+    """Return a part of a result as text: the items of a list, or the names and values of a dict."""
+    if isinstance(value, list):
+        return ("; " if any(isinstance(item, dict) for item in value) else ", ").join(
+            map(_part, value)
+        )
+    if isinstance(value, dict):
+        return ", ".join(f"{key.replace('_', ' ')} {_part(part)}" for key, part in value.items())
+    return str(value)
 
 
 # Starting a job
@@ -226,7 +243,7 @@ async def run_page(visit: Visit, query: RunQuery) -> dict[str, Any]:
         "kinds": [{"name": name, "summary": summary} for name, summary in KINDS.items()],
         "summary": KINDS.get(query.kind, ""),
         "model": query.model,
-        "models": [name for name in MODELS if query.kind != "load" or name != "sessions"],
+        "models": MODELS.get(query.kind, ()),
         "upload": query.upload,
         "uploads": await _uploads(visit) if query.kind == "load" else [],
         "preview": await _preview(visit, query),
@@ -246,8 +263,13 @@ async def _preview(visit: Visit, query: RunQuery) -> list[tuple[str, str]]:
         return await _preview_materialize(visit, query.model)
     if query.kind == "load":
         return await _preview_load(visit, query)
-    if not query.kind:
-        return []
+    if query.kind in {"compact", "index", "companions"}:
+        return await _preview_archive(visit, query.kind)
+    return await _preview_store(visit, query) if query.kind else []
+
+
+async def _preview_store(visit: Visit, query: RunQuery) -> list[tuple[str, str]]:
+    """Return the models that a job of the whole store would work on."""
     overview, backups = await asyncio.gather(
         visit.api.find("/v1/store", StoreOverview),
         visit.api.get("/v1/backups", BackupPage, limit=DATABASES_READ),
@@ -255,6 +277,8 @@ async def _preview(visit: Visit, query: RunQuery) -> list[tuple[str, str]]:
     rows = []
     for model in [] if overview is None else overview.models:
         if query.kind == "snapshots" and model.model != "documents":
+            continue
+        if query.kind == "stats" and model.model != query.model:
             continue
         noun = f"{model.unit}{'' if model.count == 1 else 's'}"
         more = "" if model.count_exact else " or more"
@@ -280,6 +304,19 @@ async def _preview_publish(visit: Visit) -> list[tuple[str, str]]:
         ("Rows", f"{values.count(sum(new))}{more} are only on this disk"),
         ("Streams", records),
     ]
+
+
+async def _preview_archive(visit: Visit, kind: str) -> list[tuple[str, str]]:
+    tables = (await visit.api.get("/v1/archive/tables", ArchiveTableList)).tables
+    streams = [table for table in tables if table.name == STREAM_TABLE]
+    rows = [
+        ("Streams", f"{values.count(table.files)} segments, {values.size(table.bytes)}")
+        for table in streams
+    ]
+    if kind == "compact":
+        files = sum(table.files for table in tables if table not in streams)
+        rows.insert(0, ("Tables", f"{len(tables) - len(streams)} with {values.count(files)} files"))
+    return rows or [("Streams", "none are published")]
 
 
 async def _preview_materialize(visit: Visit, model: str) -> list[tuple[str, str]]:
@@ -321,6 +358,8 @@ async def run(visit: Visit, fields: RunFields) -> str:
         body["objects"] = fields.objects
     if fields.kind == "materialize":
         body |= {"model": fields.model or "documents", "full": fields.full}
+    if fields.kind == "stats":
+        body["model"] = fields.model or "documents"
     if fields.kind == "load":
         body |= {"upload": fields.upload, "model": fields.model or "documents"}
         target = {"documents": "space", "streams": "stream"}.get(fields.model)

@@ -24,6 +24,8 @@ from fourfold.wire.store import JobInfo, JobInput, JobProgress, JobRun, JobStatu
 
 INPUTS_MAX: Final = 100
 _RUNS_READ: Final = 100
+_ON_PIPELINE: Final = frozenset({"materialize", "stats"})
+"""Kinds of jobs that run on the pipeline, in a process of their own."""
 _STATUS: Final[dict[str, JobStatus]] = {
     "running": "running",
     "done": "succeeded",
@@ -56,7 +58,7 @@ class JobList:
         return msgspec.structs.replace(self._job(run), run=_details(run))
 
     def _run_of(self, job: JobInfo) -> Run | None:
-        if job.kind != "materialize" or job.started_at_ms is None:
+        if job.kind not in _ON_PIPELINE or job.started_at_ms is None:
             return None
         started_at = datetime.fromtimestamp(job.started_at_ms / 1000, UTC).replace(tzinfo=None)
         # What a job shows of its run is additional, and being written as the first one begins.

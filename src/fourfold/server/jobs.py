@@ -37,6 +37,7 @@ from fourfold.models.documents import Space
 from fourfold.models.documents.snapshots import maintain
 from fourfold.models.model import model
 from fourfold.server import load
+from fourfold.server.archive_jobs import ArchiveJob
 from fourfold.server.errors import redact_paths, without_paths
 from fourfold.server.job_store import JobStore, now_ms
 from fourfold.server.open_spaces import OpenSpaces
@@ -46,6 +47,9 @@ from fourfold.store.job_progress import STARTED_BY, StageLog, StepRate
 from fourfold.store.pipeline_runs import started_by_job
 from fourfold.wire.store import (
     BackupJob,
+    BuildCompanionsJob,
+    BuildIndexJob,
+    CompactJob,
     GcJob,
     JobError,
     JobInfo,
@@ -55,6 +59,7 @@ from fourfold.wire.store import (
     NewJob,
     PublishJob,
     SnapshotsJob,
+    StatsJob,
     VerifyJob,
 )
 
@@ -71,6 +76,11 @@ OPEN_SPACE_S: Final = 30.0
 PUBLISH_SLICE_DATABASES: Final = 256
 """Databases that a job publishes together, with one restore point."""
 _PROBLEMS_MAX: Final = 100
+_MAINTENANCE: Final = {
+    CompactJob: ArchiveJob.compact,
+    BuildIndexJob: ArchiveJob.index,
+    BuildCompanionsJob: ArchiveJob.build_companions,
+}
 _RUN_FIELDS: Final[tuple[str, ...]] = ("run", "outcome", "rows_in", "rows_out", "resumed")
 _NAME_TIME: Final = "%Y-%m-%dt%H-%M-%Sz"
 
@@ -243,26 +253,31 @@ class Jobs:
                 work = self._collect
             case PublishJob():
                 work = self._publish
+            case CompactJob() | BuildIndexJob() | BuildCompanionsJob() as body:
+                work = partial(self._maintain, _MAINTENANCE[type(body)])
             case SnapshotsJob():
                 work = self._add_snapshots
             case LoadJob() as body:
                 work = partial(self._load, body)
             case MaterializeJob():
                 work = self._materialize
+            case StatsJob() as body:
+                work = partial(self._measure, body)
         return work(running)
 
     def _record(self, running: _RunningJob, status: str, outcome: JobOutcome) -> None:
         progress = running.job.progress
         done = progress.total if status == "succeeded" else progress.done
-        self._update(
-            running,
-            status=status,
-            ended_at_ms=now_ms(),
-            progress=JobProgress(progress.label, done, progress.total),
-            result=outcome.result,
-            error=outcome.error,
-        )
-        self._records.end(running.job)
+        end = {
+            "status": status,
+            "ended_at_ms": now_ms(),
+            "progress": JobProgress(progress.label, done, progress.total),
+            "result": outcome.result,
+            "error": outcome.error,
+        }
+        # Recorded first: a client that sees the end finds the job among those with its status.
+        self._records.end(msgspec.structs.replace(running.job, **end))
+        self._update(running, **end)
 
     def _update(self, running: _RunningJob, **changes: Any) -> None:
         running.job = msgspec.structs.replace(running.job, **changes)
@@ -356,17 +371,23 @@ class Jobs:
         into = tables_folder(self._store.root) / options["model"]
         into.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         full = ["--full"] if options.get("full") else []
-        document, error = self._run_child(
-            running,
-            ["pipeline", "run", "materialize"],
-            *("--model", options["model"], "--into", str(into), *full),
-        )
+        arguments = ("--model", options["model"], "--into", str(into), *full)
+        return self._run_pipeline(running, "materialize", *arguments)
+
+    def _measure(self, body: StatsJob, running: _RunningJob) -> JobOutcome:
+        """Return the figures of a model, which a run of the pipeline computes."""
+        return self._run_pipeline(running, "stats", "--model", body.model)
+
+    def _run_pipeline(self, running: _RunningJob, job: str, *arguments: str) -> JobOutcome:
+        """Run a job of the pipeline in a child process, beside the writers of this one."""
+        document, error = self._run_child(running, ["pipeline", "run", job], *arguments)
         if document is None:
             return JobOutcome(None, error)
         result = {name: document[name] for name in _RUN_FIELDS}
         result["sentence"] = without_paths(document["sentence"])
         result["lines"] = [without_paths(line) for line in document["lines"]]
-        return JobOutcome(result, error)
+        figures = document["report"] if job == "stats" else {}
+        return JobOutcome(figures | result, error)
 
     def _publish(self, running: _RunningJob) -> JobOutcome:
         """Publish in slices; each adds its restore point, so cancelling loses nothing."""
@@ -390,8 +411,19 @@ class Jobs:
         except ChildStopped:
             raise _Cancelled from None
         result = {"databases": databases, "rows": rows, "segments": segments, "points": points}
-        error = next((job_error(redact_paths(item).as_dict()) for item in failures.values()), None)
-        return JobOutcome(result, error)
+        return JobOutcome(result, _first_error(failures))
+
+    def _maintain(
+        self, work: Callable[[ArchiveJob], dict[str, Any]], running: _RunningJob
+    ) -> JobOutcome:
+        """Compact or index what is published, or build its companions."""
+        job = ArchiveJob(
+            self._store,
+            partial(_check, running),
+            running.cancelled.is_set,
+            partial(self._advance, running),
+        )
+        return JobOutcome(work(job), _first_error(job.failures))
 
     def _add_snapshots(self, running: _RunningJob) -> JobOutcome:
         made = spaces = 0
@@ -481,6 +513,10 @@ def _interrupt(running: _RunningJob) -> None:
 def _check(running: _RunningJob) -> None:
     if running.cancelled.is_set():
         raise _Cancelled
+
+
+def _first_error(failures: dict[str, FourfoldError]) -> JobError | None:
+    return next((job_error(redact_paths(item).as_dict()) for item in failures.values()), None)
 
 
 def job_error(error: dict[str, Any]) -> JobError:

@@ -434,7 +434,7 @@ _ROUTES: Final = (
     _store_route(
         *("POST", JOBS, StoreRoutes.start_job),
         operation="start_job",
-        summary="Start a job: verify, backup, gc, publish, snapshots, load or materialize.",
+        summary="Start a job, such as verify, publish, compact, load or stats.",
         headers=IdempotencyHeaders,
         body=NewJob,
         ok={202: Ok("It is recorded, and starts when it is its turn.", JobInfo)},

@@ -7,7 +7,7 @@ publisher gets PublisherFenced, and changes nothing.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -70,12 +70,17 @@ def compact(store: Store, *, files_max: int = COMPACT_FILES_MAX) -> list[Compact
 
 
 def compact_one(
-    store: Store, pause: Callable[[], None], *, files_max: int | None = None
+    store: Store,
+    pause: Callable[[], None],
+    *,
+    files_max: int | None = None,
+    tables: Iterable[str] | None = None,
 ) -> CompactedTable | None:
     """Compact one table with many new files; return None if there is none.
 
-    Publications continue meanwhile; the archive is held only for the commit. `pause` is called
-    after each row group; if it raises, nothing has happened.
+    Without `tables`, it is one of those that this process has published lately. Publications
+    continue meanwhile; the archive is held only for the commit. `pause` is called after each row
+    group; if it raises, nothing has happened.
     """
     archive, folder = archive_of(store), store.root / COMPACTING
     with compaction_lock(store.root) as is_free:
@@ -87,7 +92,7 @@ def compact_one(
                     return None
                 version = archive.catalog.state.version
                 limit = COMPACT_FILES_MAX if files_max is None else files_max
-                compactor = due_compaction(archive, folder, limit, pause)
+                compactor = due_compaction(archive, folder, limit, pause, tables)
             if compactor is None:
                 return None
             done = compactor.run(version + 1, _now_ms())

@@ -9,7 +9,19 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from fourfold.wire.fields import Count, StoreTime
 from fourfold.wire.pages import Page, PageQuery
 
-JobKind = Literal["verify", "backup", "gc", "publish", "snapshots", "load", "materialize"]
+JobKind = Literal[
+    "verify",
+    "backup",
+    "gc",
+    "publish",
+    "compact",
+    "index",
+    "companions",
+    "snapshots",
+    "load",
+    "materialize",
+    "stats",
+]
 JobStatus = Literal["queued", "running", "succeeded", "failed", "cancelled", "interrupted"]
 
 
@@ -370,6 +382,29 @@ class PublishJob(
     """Publish the new data of the store to its object store, and add restore points."""
 
 
+class CompactJob(
+    Struct, kw_only=True, frozen=True, forbid_unknown_fields=True, tag="compact", tag_field="kind"
+):
+    """Merge small files of archive tables, and small segments of streams, into larger ones."""
+
+
+class BuildIndexJob(
+    Struct, kw_only=True, frozen=True, forbid_unknown_fields=True, tag="index", tag_field="kind"
+):
+    """Index routing keys and fields of published records of streams."""
+
+
+class BuildCompanionsJob(
+    Struct,
+    kw_only=True,
+    frozen=True,
+    forbid_unknown_fields=True,
+    tag="companions",
+    tag_field="kind",
+):
+    """Build the search companions of published segments of streams."""
+
+
 class SnapshotsJob(
     Struct, kw_only=True, frozen=True, forbid_unknown_fields=True, tag="snapshots", tag_field="kind"
 ):
@@ -415,7 +450,27 @@ class MaterializeJob(
     """Fold everything again, instead of what changed since the last run."""
 
 
-NewJob = VerifyJob | BackupJob | GcJob | PublishJob | SnapshotsJob | LoadJob | MaterializeJob
+class StatsJob(
+    Struct, kw_only=True, frozen=True, forbid_unknown_fields=True, tag="stats", tag_field="kind"
+):
+    """Report sizes, duplicates and hot entities of a model, on Spark."""
+
+    model: Literal["documents", "graphs", "sessions", "streams"] = "documents"
+
+
+NewJob = (
+    VerifyJob
+    | BackupJob
+    | GcJob
+    | PublishJob
+    | CompactJob
+    | BuildIndexJob
+    | BuildCompanionsJob
+    | SnapshotsJob
+    | LoadJob
+    | MaterializeJob
+    | StatsJob
+)
 
 
 class JobRate(Struct, frozen=True):

@@ -27,7 +27,7 @@ from fourfold.wire.store import (
 
 
 class AsyncRemoteJobs:
-    """Jobs of a server: verify, backup, gc, publish, snapshots, load and materialize."""
+    """Jobs of a server, such as verify, publish, compact, load and stats."""
 
     def __init__(self, connection: AsyncConnection) -> None:
         self._connection = connection

@@ -28,7 +28,7 @@ from fourfold.wire.store import (
 
 
 class RemoteJobs:
-    """Jobs of a server: verify, backup, gc, publish, snapshots, load and materialize."""
+    """Jobs of a server, such as verify, publish, compact, load and stats."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection

@@ -10,6 +10,8 @@ MODEL = PipelineModel(
     stream_reader=lazy("fourfold.pipeline.streams.stream_source", "stream_reader"),
     sink=lazy("fourfold.pipeline.streams.sink", "SINK"),
     frames=lazy("fourfold.pipeline.streams.segment_tables", "TABLES"),
+    materialize=lazy("fourfold.pipeline.streams.materialize", "MATERIALIZER"),
+    stats=lazy("fourfold.pipeline.streams.stats", "STATISTICS"),
     verify=lazy("fourfold.pipeline.streams.verify", "VERIFIER"),
     jobs={
         "bootstrap": "fourfold.pipeline.jobs.bootstrap",

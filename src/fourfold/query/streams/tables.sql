@@ -43,6 +43,12 @@ SELECT
 FROM wal_log AS w JOIN streams AS s ON s.sid = w.sid
 WHERE (s.stream_flags & 1) = 0
 
+-- name: generation
+-- Sums that change when a stream is created, changed, trimmed or deleted.
+SELECT count(*), total(sid), total(updated_at_ms), total(first_offset), total(next_offset), total(closed), total(stream_flags),
+    total(wal_rows), total(forks), total(coalesce(schema_version, 0)), total(coalesce(expires_at_ms, 0))
+FROM streams
+
 -- name: published
 -- Streams with own records that are only in segments.
 SELECT stream FROM streams

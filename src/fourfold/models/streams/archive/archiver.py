@@ -69,6 +69,8 @@ ARCHIVE_EVERY_S: Final = 0.25
 """Interval at which the background looks for streams to seal."""
 ARCHIVE_CHECKPOINT_S: Final = 60.0
 """Interval of checkpoints of the log while the background seals."""
+TURN_WAIT_S: Final = 0.25
+"""Interval at which a thread that waits for its turn looks whether it must stop."""
 ARCHIVE_UPKEEP_S: Final = 60.0
 """Interval at which the background looks for segments to index or compact."""
 
@@ -107,6 +109,8 @@ class Archive:
         self._backoffs = Backoffs(limits.ARCHIVE_BACKOFF_S, limits.ARCHIVE_BACKOFF_MAX_S)
         self._locks = tuple(threading.Lock() for _ in range(limits.ARCHIVE_LOCKS))
         self._round = threading.Lock()
+        self._turns = threading.Lock()
+        """Held by the thread that maintains published segments."""
         self._trimmed = False
         self._checkpointed = time.monotonic()
         self._publisher = Publisher(
@@ -292,8 +296,7 @@ class Archive:
         lower_thread_priority()
         while not stop.wait(ARCHIVE_UPKEEP_S):
             try:
-                with BuildProcess(self._segments, stop.is_set) as process:
-                    turn = MaintenanceTurn(process, pace, stop.is_set)
+                with self.turn(stop.is_set, pace=pace) as turn:
                     if self.policy.compact:
                         self._back_off_failed(self.upkeep.compact(turn))
                     if self.policy.index:
@@ -306,6 +309,31 @@ class Archive:
                 failure = error if isinstance(error, FourfoldError) else None
                 failure = failure or StorageError(f"archive maintenance failed: {error!r}")
                 self._backoffs.fail("", failure, pause_s=0.0)
+
+    @contextmanager
+    def turn(
+        self,
+        stop: Callable[[], bool],
+        advance: Callable[[str, int, int], None] | None = None,
+        *,
+        pace: Throttle = NO_THROTTLE,
+    ) -> Iterator[MaintenanceTurn]:
+        """Maintain published segments during the `with` block, with a process that builds files.
+
+        One thread at a time has a turn; others wait.
+
+        Raises:
+            ChildStopped: `stop` returned True.
+        """
+        while not self._turns.acquire(timeout=TURN_WAIT_S):
+            if stop():
+                raise ChildStopped
+        try:
+            with BuildProcess(self._segments, stop) as process:
+                turn = MaintenanceTurn(process, pace, stop)
+                yield turn if advance is None else turn._replace(advance=advance)
+        finally:
+            self._turns.release()
 
     def _back_off_failed(self, kept: MaintenanceResult) -> None:
         for name, error in kept.failures.items():

@@ -33,6 +33,8 @@ from fourfold.models.streams.archive.throttle import NO_THROTTLE, Throttle
 from fourfold.models.streams.search.companions import builder as companions
 
 Stop = Callable[[], bool]
+Advance = Callable[[str, int, int], None]
+"""Called with the name of a stream, and how many of all steps are done."""
 Lock = Callable[[str], AbstractContextManager[object]]
 MADE = "made"
 """Folder of files in progress, below that of the archive."""
@@ -42,12 +44,17 @@ def _never() -> bool:
     return False
 
 
+def _ignore(_stream: str, _done: int, _total: int) -> None:
+    """Do nothing; the default of `advance`."""
+
+
 class MaintenanceTurn(NamedTuple):
     """Conditions of maintenance: a builder of files, pauses of other work, and when to stop."""
 
     builder: FileBuilder
     pace: Throttle = NO_THROTTLE
     stop: Stop = _never
+    advance: Advance = _ignore
 
 
 @dataclass(slots=True)
@@ -121,8 +128,9 @@ class SegmentMaintenance:
             )
         with self._database.read() as snapshot:
             found = dict(builder.streams_to_index(snapshot, policy, everything=everything))
-        for stream, incarnation in found.items():
+        for number, (stream, incarnation) in enumerate(found.items()):
             if not turn.stop():
+                turn.advance(stream, number, len(found))
                 self._alone(
                     done,
                     stream,
@@ -213,8 +221,9 @@ class SegmentMaintenance:
         done = MaintenanceResult()
         with self._database.read() as snapshot:
             found = list(companions.streams_with_plans(snapshot))
-        for stream, incarnation in found:
+        for number, (stream, incarnation) in enumerate(found):
             if not turn.stop():
+                turn.advance(stream, number, len(found))
                 self._alone(
                     done,
                     stream,
@@ -264,8 +273,9 @@ class SegmentMaintenance:
         done = MaintenanceResult()
         with self._database.read(deadline_s=float("inf")) as snapshot:
             found = list(compaction.due(snapshot, self._policy))
-        for group in found:
+        for number, group in enumerate(found):
             if not turn.stop():
+                turn.advance(group.stream, number, len(found))
 
                 def work(group: compaction.SegmentGroup = group) -> None:
                     made = turn.builder.run(compaction.build, group, self._folder, self._local)
