@@ -22,6 +22,10 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from typing import Any, Final, TypeAlias
 
+import ormsgpack
+
+from fourfold.adapters.langgraph.values import EXACT
+
 Delta: TypeAlias = list[Any]
 Same: TypeAlias = Callable[[Any, Any], bool]
 """Compares two leaves by their serialized bytes."""
@@ -29,6 +33,7 @@ Same: TypeAlias = Callable[[Any, Any], bool]
 _EXACT: Final = frozenset({str, int, bool, bytes, type(None)})
 """Types whose equal values are identical; 0.0 and -0.0 are not."""
 _SPLICED: Final = frozenset({str, bytes, list})
+_CONTAINERS: Final = frozenset({dict, list})
 _NAMES: Final = frozenset({str})
 _LEAF_WEIGHT: Final = 9
 
@@ -88,9 +93,10 @@ def _diff_dicts(before: dict[str, Any], after: dict[str, Any], same: Same) -> De
         if delta is not None:
             changes.append([name, delta])
     removed = [name for name in before if name not in after]
-    order = [name for name in before if name in after]
-    order += [name for name in after if name not in before]
-    names = list(after)
+    names, order = list(after), list(before)
+    if names != order:
+        order = [name for name in order if name in after]
+        order += [name for name in names if name not in before]
     if not changes and not removed and order == names:
         return None
     return ["{", changes, removed, None if order == names else names]
@@ -100,7 +106,9 @@ def _diff_lists(before: list[Any], after: list[Any], same: Same) -> Delta | None
     if len(before) == len(after):
         changes = []
         for index, value in enumerate(after):
-            delta = diff(before[index], value, same)
+            delta = None
+            if type(value) not in _CONTAINERS or not _is_packed_equal(before[index], value):
+                delta = diff(before[index], value, same)
             if delta is not None:
                 changes.append([index, delta])
         return ["[", changes] if changes else None
@@ -112,6 +120,15 @@ def _diff_lists(before: list[Any], after: list[Any], same: Same) -> Delta | None
     while end < limit - start and diff(before[-1 - end], after[-1 - end], same) is None:
         end += 1
     return ["+", start, len(before) - end, after[start : len(after) - end]]
+
+
+def _is_packed_equal(before: Any, after: Any) -> bool:
+    """Return True if two values have the same packed bytes; False if one cannot be packed."""
+    try:
+        packed = ormsgpack.packb(before, option=EXACT)
+        return packed == ormsgpack.packb(after, option=EXACT)
+    except (TypeError, ValueError):
+        return False
 
 
 def _splice(before: Any, after: Any) -> Delta:

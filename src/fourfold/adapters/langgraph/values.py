@@ -225,7 +225,7 @@ def read_value(
     return serde.loads(parse_item(node["value"], values), read)
 
 
-_EXACT = (
+EXACT = (
     ormsgpack.OPT_PASSTHROUGH_DATACLASS
     | ormsgpack.OPT_PASSTHROUGH_DATETIME
     | ormsgpack.OPT_PASSTHROUGH_ENUM
@@ -244,7 +244,7 @@ def pack_items(items: Sequence[Any]) -> bytes | None:
     """Return bytes that identify these items, or None if there are none."""
     try:
         with gc_paused:
-            data = ormsgpack.packb([_item_parts(item) for item in items], option=_EXACT)
+            data = ormsgpack.packb([_item_parts(item) for item in items], option=EXACT)
     except (TypeError, ValueError, KeyError):
         return None
     return data[1 if len(items) < 16 else 3 if len(items) < 65536 else 5 :]
