@@ -18,7 +18,7 @@ import fourfold
 from fourfold.adapters.langgraph import FourfoldSaver
 from fourfold.adapters.langgraph.values import Fingerprint, pack_items
 from fourfold.adapters.session_ids import encode_name
-from fourfold.errors import AlreadyExists, FourfoldError, InvalidInput, Refused
+from fourfold.errors import AlreadyExists, FourfoldError, HeadMoved, InvalidInput, Refused
 from fourfold.models.sessions import Sessions
 from support.properties import examples
 
@@ -429,6 +429,59 @@ def test_put_does_not_decode_what_it_wrote(saver, monkeypatch):
     put_steps(saver)
     monkeypatch.setattr("fourfold.models.sessions.sqlite_log.SqliteLog.read", refuse)
     put(saver, "c4", parent="c3", messages=MESSAGES * 4, text="z")
+
+
+def test_turn_reads_the_log_only_when_it_begins(saver, sessions, monkeypatch):
+    calls = []
+
+    def recorded(name):
+        method = getattr(type(sessions), name)
+
+        def call(self, *args, **kwargs):
+            calls.append(name)
+            return method(self, *args, **kwargs)
+
+        monkeypatch.setattr(type(sessions), name, call)
+
+    put(saver, "c-1", messages=["one"])
+    saver.put_writes(saver.get_tuple(config()).config, [("messages", ["two" * 200])], "task")
+    for name in ("current_view", "events_of_key", "events_since", "append_event"):
+        recorded(name)
+    loaded = saver.get_tuple(config())
+    assert "append_event" not in calls
+    messages = ["one", "two" * 200]
+    stored = saver.put(loaded.config, checkpoint("c-2", messages=messages), {}, {"messages": 1})
+    calls.clear()
+    saver.put_writes(stored, [("messages", ["three" * 200])], "task 2")
+    checkpointed = checkpoint("c-3", messages=["one", "two" * 200, "three" * 200])
+    saver.put(stored, checkpointed, {"source": "loop"}, {"messages": 1})
+    assert calls == ["append_event", "append_event"]
+    assert values(FourfoldSaver(sessions)) == checkpointed["channel_values"]
+
+
+def test_write_beside_another_checkpointer_is_read_again(sessions):
+    one, other = FourfoldSaver(sessions), FourfoldSaver(sessions)
+    put(one, "c-1", messages=["one"])
+    loaded = one.get_tuple(config()).config
+    other.put_writes(loaded, [("messages", ["other"])], "task 1")
+    one.put_writes(loaded, [("messages", ["one"])], "task 2")
+    other.put_writes(loaded, [("messages", ["other"])], "task 1")
+    one.put_writes(loaded, [("messages", ["other"])], "task 1")
+    expected = [("task 1", "messages", ["other"]), ("task 2", "messages", ["one"])]
+    for reader in (one, other, FourfoldSaver(sessions)):
+        assert reader.get_tuple(config()).pending_writes == expected
+
+
+def test_write_after_another_checkpointer_deleted_is_refused(sessions):
+    one, other = FourfoldSaver(sessions), FourfoldSaver(sessions)
+    put(one, "c-1", messages=["one"])
+    loaded = one.get_tuple(config()).config
+    other.delete_thread("t")
+    with pytest.raises(HeadMoved):
+        one.put_writes(loaded, [("messages", ["two"])], "task")
+    with pytest.raises(HeadMoved):
+        one.put(loaded, checkpoint("c-2", messages=["two"]), {"source": "loop"}, {"messages": 1})
+    assert one.get_tuple(config()) is None
 
 
 def test_cached_checkpoints_equal_those_read_from_the_log(saver, sessions):

@@ -14,11 +14,12 @@ import hashlib
 import json
 from collections.abc import Collection, Iterator, Mapping
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from msgspec import Struct
 
 from fourfold import limits
+from fourfold.adapters.session_ids import AnySessions
 from fourfold.errors import NotFound
 from fourfold.models.sessions import Event, Sessions
 from fourfold.models.sessions.transcript import message_content, resolve_payloads, to_json
@@ -48,7 +49,7 @@ class TraceReport(Struct, frozen=True):
 
 
 def export_traces(
-    sessions: Sessions,
+    sessions: AnySessions,
     sid: str,
     url: str,
     *,
@@ -109,7 +110,7 @@ class SessionTraces:
     """The ended turns of a session as spans. Only the events of one page are in memory."""
 
     def __init__(
-        self, sessions: Sessions, sid: str, *, content: bool, model_calls: frozenset[str]
+        self, sessions: AnySessions, sid: str, *, content: bool, model_calls: frozenset[str]
     ) -> None:
         self._sessions, self._sid = sessions, sid
         self._content, self._model_calls = content, model_calls
@@ -275,7 +276,7 @@ class SessionTraces:
         return {"role": str(message.get("role") or "user"), "parts": [part]}
 
     def _value(self, value: Any) -> Any:
-        return to_json(resolve_payloads(self._sessions, value, full=False))
+        return to_json(resolve_payloads(cast("Sessions", self._sessions), value, full=False))
 
 
 def _part_of(event: Event, turn_id: int) -> dict[str, Any] | None:

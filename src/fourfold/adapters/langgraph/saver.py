@@ -21,9 +21,9 @@ import os
 import socket
 import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from itertools import islice
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeVar
 from weakref import WeakValueDictionary
 
 from fourfold import limits
@@ -68,6 +68,7 @@ from fourfold.adapters.session_ids import (
     encode_name,
 )
 
+_T = TypeVar("_T")
 LIBRARY = "langgraph"
 TIP: Final = "__fourfold_tip"
 """Key in a config: the newest checkpoint when it was read. LangGraph keeps names with two
@@ -142,7 +143,7 @@ class FourfoldSaver(BaseCheckpointSaver[int]):
             record = newest if checkpoint_id is None else log.find(checkpoint_id)
             if record is None:
                 return None
-            loaded = self._tuple(log, record, thread, ns)
+            loaded = self._tuple(log, record, thread, ns, knows=True)
             loaded.config["configurable"][TIP] = _format_tip(log, newest.id)
             return loaded
 
@@ -164,16 +165,19 @@ class FourfoldSaver(BaseCheckpointSaver[int]):
         thread, ns, parent = _parse_config(config)
         merged_metadata = get_checkpoint_metadata(config, metadata)
         with self._writing(thread), self._owned(thread):
-            log = self._log_of_run(config, thread, ns)
-            tip = self._parse_tip(config, thread, ns, log.sid)
-            log.put(
-                *(checkpoint, merged_metadata, parent, new_versions or {}),
-                tip=tip,
-                epoch=self._claim,
-            )
-            stored = _config(thread, ns, checkpoint["id"])
-            stored["configurable"][TIP] = _format_tip(log, checkpoint["id"])
-        return stored
+
+            def work(log: ThreadLog) -> Config:
+                tip = self._parse_tip(config, thread, ns, log.sid)
+                log.put(
+                    *(checkpoint, merged_metadata, parent, new_versions or {}),
+                    tip=tip,
+                    epoch=self._claim,
+                )
+                stored = _config(thread, ns, checkpoint["id"])
+                stored["configurable"][TIP] = _format_tip(log, checkpoint["id"])
+                return stored
+
+            return self._write(config, thread, ns, work)
 
     def put_writes(
         self,
@@ -200,10 +204,13 @@ class FourfoldSaver(BaseCheckpointSaver[int]):
         ]
         replace = all(channel in WRITES_IDX_MAP for channel, _ in writes)
         with self._writing(thread), self._owned(thread):
-            log = self._log_of_run(config, thread, ns)
-            self._parse_tip(config, thread, ns, log.sid)
-            task = (task_id, task_path)
-            log.put_writes(checkpoint_id, indexed_writes, task, replace=replace, epoch=self._claim)
+
+            def work(log: ThreadLog) -> None:
+                self._parse_tip(config, thread, ns, log.sid)
+                task, epoch = (task_id, task_path), self._claim
+                log.put_writes(checkpoint_id, indexed_writes, task, replace=replace, epoch=epoch)
+
+            self._write(config, thread, ns, work)
 
     # Ownership
 
@@ -457,7 +464,13 @@ class FourfoldSaver(BaseCheckpointSaver[int]):
     # Inside
 
     def _tuple(
-        self, log: ThreadLog, record: CheckpointRecord, thread: str, ns: str
+        self,
+        log: ThreadLog,
+        record: CheckpointRecord,
+        thread: str,
+        ns: str,
+        *,
+        knows: bool = False,
     ) -> CheckpointTuple:
         rest: Any = log.read_document(record.rest)
         checkpoint: Any = {
@@ -469,7 +482,10 @@ class FourfoldSaver(BaseCheckpointSaver[int]):
         }
         metadata: Any = log.read_document(record.metadata)
         parent = None if record.parent is None else _config(thread, ns, record.parent)
-        writes = [(task, channel, value) for _, task, _, channel, value in log.writes(record.id)]
+        writes = [
+            (task, channel, value)
+            for _, task, _, channel, value in log.writes(record.id, knows=knows)
+        ]
         return CheckpointTuple(_config(thread, ns, record.id), checkpoint, metadata, parent, writes)
 
     def _iter_matching(
@@ -573,6 +589,15 @@ class FourfoldSaver(BaseCheckpointSaver[int]):
         if not log.exists():
             return None
         return self._cache_log(thread, ns, log)
+
+    def _write(self, config: Config, thread: str, ns: str, work: Callable[[ThreadLog], _T]) -> _T:
+        """Write the log of a run. That of an earlier write is taken without asking for it."""
+        with self._guard:
+            cached = self._logs.get((thread, ns))
+        if cached is not None and cached.is_read:
+            with suppress(NotFound):
+                return work(cached)
+        return work(self._log_of_run(config, thread, ns))
 
     def _log_of_run(self, config: Config, thread: str, ns: str) -> ThreadLog:
         """Return the log that a run writes; create it if there is none."""

@@ -108,6 +108,11 @@ class ThreadLog:
             return False
         return True
 
+    @property
+    def is_read(self) -> bool:
+        """True if the log has been read or written before."""
+        return self._seen > 0
+
     def _last_event(self) -> int:
         last, self._last = self._last, None
         return self.sessions.current_view(self.sid).counters.event if last is None else last
@@ -129,6 +134,11 @@ class ThreadLog:
                 elif event.type == WRITES:
                     self._write_event_ids.clear()
             self._seen = last
+        return self._newest
+
+    def _known_newest(self) -> CheckpointRecord | None:
+        """Return the newest checkpoint of the events that were read, without reading more."""
+        self._last = None
         return self._newest
 
     def newest_at(self, event_id: int) -> CheckpointRecord | None:
@@ -231,10 +241,13 @@ class ThreadLog:
         result: dict[str, Any] = self._serde.loads(item, self._read)
         return result
 
-    def writes(self, checkpoint_id: str) -> list[Write]:
-        """Return the pending writes of a checkpoint in the order of their application."""
+    def writes(self, checkpoint_id: str, *, knows: bool = False) -> list[Write]:
+        """Return the pending writes of a checkpoint in the order of their application.
+
+        With `knows` the log is not read again: `newest` was just called.
+        """
         writes: dict[tuple[str, int], Write] = {}
-        for event in self.write_events(checkpoint_id):
+        for event in self.write_events(checkpoint_id, knows=knows):
             data = event.data
             values = value_reader(event, self._event)
             for channel, index, node in data["writes"]:
@@ -258,9 +271,13 @@ class ThreadLog:
                 f"session {self.sid!r}: a write to {channel!r} does not fit: {error}"
             ) from error
 
-    def write_events(self, checkpoint_id: str) -> list[Event]:
-        """Return the events with the writes of a checkpoint."""
-        self.newest()
+    def write_events(self, checkpoint_id: str, *, knows: bool = False) -> list[Event]:
+        """Return the events with the writes of a checkpoint.
+
+        With `knows` the log is not read again: `newest` was just called.
+        """
+        if not knows:
+            self.newest()
         event_ids = self._write_event_ids.get(checkpoint_id)
         if event_ids is not None:
             return [self._event(event_id) for event_id in event_ids]
@@ -302,13 +319,16 @@ class ThreadLog:
             HeadMoved: The newest checkpoint is neither `tip` nor the parent.
             LeaseLost: The claim is not the current one.
         """
+        # The append is refused if there are new events, so it is tried with what is known.
+        knows = tip is not None and self._seen > 0
         while True:
             try:
-                self._put(checkpoint, metadata, parent, changed, tip, epoch)
+                self._put(checkpoint, metadata, parent, changed, tip, epoch, knows=knows)
             except PreconditionFailed as error:
-                if isinstance(error, HeadMoved):
+                if isinstance(error, HeadMoved) and not knows:
                     raise
-                continue  # There are new events: check again.
+                knows = False
+                continue
             return
 
     def _put(  # noqa: PLR0917 - those of `put`
@@ -319,8 +339,10 @@ class ThreadLog:
         changed: Mapping[str, Any] | None,
         tip: str | None,
         epoch: Claim | None,
+        *,
+        knows: bool,
     ) -> None:
-        newest = self.newest()
+        newest = self._known_newest() if knows else self.newest()
         expected: int | Unset = UNSET
         if tip is not None:
             self._check_tip(checkpoint["id"], parent, tip)
@@ -364,7 +386,8 @@ class ThreadLog:
             node: Mapping[str, Any] | None = None
             if _may_have_delta(value):
                 # LangGraph may store what a task wrote before the checkpoint that it ran on.
-                record = self._find(checkpoint_id) or self._newest
+                known = self._event_ids.get(checkpoint_id)
+                record = self._newest if known is None else self.record(known)
                 place = None if record is None else record.places.get(channel)
                 node = self._delta_node(channel, value, place, event_values)
             if node is None:
@@ -387,6 +410,9 @@ class ThreadLog:
 
         Equal writes before others are a new request: a value may be set back.
         """
+        stored = self._add_unread_writes(checkpoint_id, event, epoch)
+        if stored is not None:
+            return stored
         while True:
             events = self.write_events(checkpoint_id)
             count = len(events)
@@ -399,13 +425,41 @@ class ThreadLog:
                 stored = self.sessions.append_event(self.sid, event, key=key, epoch=epoch)
             except ReplayMismatch:
                 continue  # Another checkpointer was first.
-            self._events.put(stored.id, _with_data(stored, event))
-            self._write_event_ids.put(
-                checkpoint_id, [*(earlier.id for earlier in events), stored.id]
-            )
-            if stored.id == self._seen + 1:
-                self._seen = stored.id
+            self._remember_writes(checkpoint_id, _with_data(stored, event), events)
             return stored
+
+    def _add_unread_writes(
+        self, checkpoint_id: str, event: Mapping[str, Any], epoch: Claim | None
+    ) -> Event | None:
+        """Append the first writes of a checkpoint, if nothing was appended since the last read.
+
+        None if that is not so, or if the checkpoint has writes.
+        """
+        known = self._write_event_ids.get(checkpoint_id)
+        if known or not self._seen:
+            return None
+        self._last = None
+        try:
+            stored = self.sessions.append_event(
+                self.sid,
+                event,
+                expected_last_id=self._seen,
+                key=_key("w", checkpoint_id),
+                epoch=epoch,
+            )
+        except (PreconditionFailed, ReplayMismatch):
+            return None
+        if stored.id != self._seen + 1:
+            return None  # Those of an earlier request, which may not be the newest ones.
+        self._remember_writes(checkpoint_id, _with_data(stored, event), [])
+        return stored
+
+    def _remember_writes(self, checkpoint_id: str, stored: Event, earlier: Sequence[Event]) -> None:
+        self._events.put(stored.id, stored)
+        event_ids = [*(event.id for event in earlier), stored.id]
+        self._write_event_ids.put(checkpoint_id, event_ids)
+        if stored.id == self._seen + 1:
+            self._seen = stored.id
 
     def copy_writes(self, checkpoint_id: str, target: ThreadLog) -> None:
         """Copy the pending writes of a checkpoint into another log that has the checkpoint."""
