@@ -14,6 +14,7 @@ import hashlib
 import json
 from collections.abc import Collection, Iterator, Mapping
 from datetime import datetime
+from functools import lru_cache
 from typing import Any, Final, cast
 
 from msgspec import Struct
@@ -33,6 +34,8 @@ _STARTS_MAX: Final = 16
 """Turns of a session that started and have not ended, of which one is running."""
 _RETRIES: Final = Retries(most=4, pause_s=0.5, pause_max_s=8.0)
 _UNENDED: Final = frozenset({"running", "suspended"})
+_IDS_MAX: Final = 64
+"""Ids that are kept: those of a turn occur in each of its spans."""
 _TOKENS: Final = {
     "input_tokens": "gen_ai.usage.input_tokens",
     "output_tokens": "gen_ai.usage.output_tokens",
@@ -92,11 +95,13 @@ def export_traces(
     return TraceReport(turns, spans, exporter.last_event)
 
 
+@lru_cache(_IDS_MAX)
 def trace_id(sid: str, turn_id: int) -> bytes:
     """Return the id of the trace of a turn."""
     return _digest(sid, turn_id)[:16]
 
 
+@lru_cache(_IDS_MAX)
 def span_id(sid: str, turn_id: int, event_id: int = 0) -> bytes:
     """Return the id of the span of an event in a turn; 0 is the turn itself."""
     return _digest(sid, turn_id, event_id)[:8]
@@ -118,6 +123,7 @@ class SessionTraces:
         self._fields = view.session or {}
         self._starts: dict[int, int] = {}
         """Events that started the turns which have not ended yet."""
+        self._shared = Span()
         self.last_event = view.counters.event
 
     def ends(self, after: int) -> Iterator[Event]:
@@ -148,7 +154,7 @@ class SessionTraces:
                 del self._starts[min(self._starts)]
         elif event.type == "turn/put" and event.data["turn"].get("status") not in _UNENDED:
             self._fields = self._sessions.current_view(self._sid).session or {}
-            if not self._has_ended(turn_id, event.id - 1):
+            if turn_id in self._starts or not self._has_ended(turn_id, event.id - 1):
                 yield from self.spans(event)
 
     def _has_ended(self, turn_id: int, at: int) -> bool:
@@ -182,6 +188,7 @@ class SessionTraces:
         turn = end.data["turn"]
         turn_id: int = turn["id"]
         start = self._start(turn_id, end.id)
+        self._shared = self._share(turn_id)
         root = self._root(turn, end)
         before_ns = 0
         # The message with the task is the event before the turn.
@@ -249,12 +256,15 @@ class SessionTraces:
         return span
 
     def _span(self, name: str, kind: Span.SpanKind.ValueType, turn_id: int, event_id: int) -> Span:
-        span = Span(
-            name=name,
-            kind=kind,
-            trace_id=trace_id(self._sid, turn_id),
-            span_id=span_id(self._sid, turn_id, event_id),
-        )
+        span = Span()
+        span.CopyFrom(self._shared)
+        span.name, span.kind = name, kind
+        span.span_id = span_id(self._sid, turn_id, event_id)
+        return span
+
+    def _share(self, turn_id: int) -> Span:
+        """Return what all spans of a turn have."""
+        span = Span(trace_id=trace_id(self._sid, turn_id))
         _put(span, "gen_ai.conversation.id", self._sid)
         _put(span, "gen_ai.provider.name", self._fields.get("provider"))
         _put(span, "fourfold.turn.id", turn_id)
@@ -276,6 +286,8 @@ class SessionTraces:
         return {"role": str(message.get("role") or "user"), "parts": [part]}
 
     def _value(self, value: Any) -> Any:
+        if value is None or isinstance(value, str):
+            return value
         return to_json(resolve_payloads(cast("Sessions", self._sessions), value, full=False))
 
 
@@ -293,6 +305,7 @@ def _text_part(value: Any) -> dict[str, Any]:
     return {"type": "text", "content": to_text(value)}
 
 
+@lru_cache(_IDS_MAX)
 def _to_ns(at: str) -> int:
     return round(datetime.fromisoformat(at).timestamp() * 1000) * 1_000_000
 
