@@ -223,3 +223,59 @@ def test_options_of_an_archive_are_checked(store, tmp_path):
     assert ddl == "`seq` bigint, `_op` string"
     with pytest.raises(Exception, match="only supported by a streaming read"):
         FourfoldSource(texts).reader(None)
+
+
+# Several archives
+
+
+def test_archives_are_read_together_with_a_point_of_each(tmp_path):
+    roots = [tmp_path / name for name in ("one", "two", "three")]
+    for number, root in enumerate(roots):
+        with fourfold.open(root) as opened:
+            for step in range(3):
+                write(opened, f"did:key:{number}", f"{step}-a", f"{step}-b")
+                publish(opened)
+
+    def together(count, **options):
+        urls = ",".join(str(root / "objects") for root in roots[:count])
+        return follow(COLUMNS, archive=urls, table="documents.revision", **options)
+
+    def rows_of(numbers, steps=range(3)):
+        return sorted(
+            (f"did:key:{number}", f"{step}-{name}", 2 * step + at)
+            for number in numbers
+            for step in steps
+            for at, name in enumerate("ab", 1)
+        )
+
+    rows, sizes, end = together(2, max_rows=4)
+    assert rows == rows_of([0, 1])
+    assert sizes == [4, 4, 4], "an equal share of each"
+    assert end.keys() == {str(root / "objects") for root in roots[:2]}
+    with fourfold.open(roots[1]) as opened:
+        write(opened, "did:key:1", "3-a", "3-b")
+        publish(opened)
+    rows, _, later = together(3, start=end)
+    assert rows == sorted(rows_of([2]) + rows_of([1], [3])), "the third one from its beginning"
+    assert together(3, start=later) == ([], [], later)
+    changed, _, _ = follow(
+        "space string, change string",
+        archive=f"{roots[0] / 'objects'},{roots[2] / 'objects'}",
+        table="documents.changes",
+    )
+    assert changed == [("did:key:0", "insert")] * 6 + [("did:key:2", "insert")] * 6
+
+
+def test_odd_lists_of_archives_are_refused(store):
+    write(store, A, "a")
+    publish(store)
+    one = objects(store)
+    assert "distinct URLs" in raises(
+        InvalidInput, archive=f"{one},{one}", table="documents.changes"
+    )
+    assert "distinct URLs" in raises(InvalidInput, archive=" , ", table="documents.changes")
+    with fourfold.open(store.root.with_name("none")) as other:
+        other.sessions.create_session({"id": "s"})
+        publish(other)
+        both = f"{one},{objects(other)}"
+        raises(NotFound, archive=both, table="documents.revision")

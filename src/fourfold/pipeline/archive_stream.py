@@ -3,6 +3,9 @@
 It needs no store: the workers read the files of the archive. The offset is a point of the archive,
 whatever the number of databases. A batch has as many points as have about `max_rows` rows, and at
 least one.
+
+Several archives are read together: the option is a list of URLs, the offset has the point of each,
+and each has an equal share of a batch. An archive that is added later is read from its first point.
 """
 
 from __future__ import annotations
@@ -45,7 +48,7 @@ T = TypeVar("T")
 class ArchiveOptions:
     """The parsed options of a read of an archive."""
 
-    url: str
+    urls: tuple[str, ...]
     table: str
     columns: tuple[str, ...]
     """Empty for all of them."""
@@ -71,9 +74,10 @@ def read_archive_options(raw_options: Mapping[str, str]) -> ArchiveOptions:
     rows = texts.get("max_rows", str(STREAM_BATCH_ROWS)).strip()
     if not rows.isdecimal() or not 1 <= int(rows) < 1 << 63:
         raise InvalidInput(f"option 'max_rows' must be a positive integer, got {rows!r}")
-    url = texts[ARCHIVE]
-    if ":" not in url:
-        url = str(Path(url).absolute())
+    listed = [url for url in map(str.strip, texts[ARCHIVE].split(",")) if url]
+    urls = tuple(url if ":" in url else str(Path(url).absolute()) for url in listed)
+    if not urls or len(set(urls)) < len(urls):
+        raise InvalidInput(f"option 'archive' must be distinct URLs, got {texts[ARCHIVE]!r}")
     branch = texts.get("branch", "")
     images = image_log(texts["table"])
     if branch and (images is None or not images.branches):
@@ -81,13 +85,22 @@ def read_archive_options(raw_options: Mapping[str, str]) -> ArchiveOptions:
             f"option 'branch' is not supported for the table {texts['table']!r}",
             hint="Rows of a log name their branch.",
         )
-    return ArchiveOptions(url, texts["table"], columns, int(rows), branch)
+    return ArchiveOptions(urls, texts["table"], columns, int(rows), branch)
 
 
 def archive_ddl(options: Mapping[str, str]) -> str:
     """Return the columns of a read as a Spark schema string."""
     parsed = read_archive_options(options)
-    schema = _changes_of(parsed).schema()
+    schemas = [changes.schema() for changes in _changes_of(parsed).values()]
+    schema = schemas[0]
+    for url, other in zip(parsed.urls, schemas, strict=True):
+        # All columns are those of the first archive.
+        lacking = (set(parsed.columns or schema.names) & set(schema.names)) - set(other.names)
+        if lacking:
+            raise InvalidInput(
+                f"{url}: {parsed.table} lacks columns of {parsed.urls[0]}: {sorted(lacking)}",
+                hint="Select columns that all archives have.",
+            )
     unknown = set(parsed.columns) - set(schema.names)
     if unknown or len(set(parsed.columns)) < len(parsed.columns):
         raise InvalidInput(
@@ -98,11 +111,12 @@ def archive_ddl(options: Mapping[str, str]) -> str:
     return ", ".join(f"`{name}` {_spark_type(schema.field(name).type)}" for name in names)
 
 
-def _changes_of(options: ArchiveOptions) -> ArchiveChanges:
+def _changes_of(options: ArchiveOptions) -> dict[str, ArchiveChanges]:
+    """Return the changes of each archive, by its URL."""
     images = image_log(options.table)
     if images is not None:
-        return ImageChanges(options.url, images, options.branch)
-    return ArchiveChanges(options.url, options.table)
+        return {url: ImageChanges(url, images, options.branch) for url in options.urls}
+    return {url: ArchiveChanges(url, options.table) for url in options.urls}
 
 
 def _spark_type(kind: Any) -> str:
@@ -132,11 +146,11 @@ class ArchiveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
         self._options = read_archive_options(options)
         self._columns = tuple(schema.fieldNames())
-        self._changes: ArchiveChanges | None = None
+        self._changes: dict[str, ArchiveChanges] | None = None
 
     def initialOffset(self) -> Offset:  # noqa: N802
         """Return the offset before the first point."""
-        return START
+        return START if len(self._options.urls) == 1 else {}
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """Return the row limit of a batch."""
@@ -145,26 +159,28 @@ class ArchiveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
         """Return the end of the next batch."""
         rows = getattr(limit, "max_rows", self._options.max_rows)
-        everything = isinstance(limit, ReadAllAvailable)
-        return self._call(lambda changes: changes.end_offset(start, None if everything else rows))
+        share = max(1, rows // len(self._options.urls))
+        most = None if isinstance(limit, ReadAllAvailable) else share
+        return self._of_all(lambda url, changes: changes.end_offset(self._point(start, url), most))
 
     def reportLatestOffset(self) -> Offset | None:  # noqa: N802
         """Return the newest point, for the progress of the query."""
-        return self._call(lambda changes: changes.newest_offset())
+        return self._of_all(lambda _url, changes: changes.newest_offset())
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Fix the end of the run."""
-        self._call(lambda changes: changes.freeze_end())
+        self._call(lambda _url, changes: changes.freeze_end())
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         """Plan the tasks of a batch."""
 
-        def plan(changes: ArchiveChanges) -> Sequence[ChangedFile | ImageTask]:
+        def plan(url: str, changes: ArchiveChanges) -> Sequence[ChangedFile | ImageTask]:
+            points = self._point(start, url), self._point(end, url)
             if isinstance(changes, ImageChanges):
-                return changes.tasks(start, end, self._columns)
-            return changes.files(start, end, self._columns)
+                return changes.tasks(*points, self._columns)
+            return changes.files(*points, self._columns)
 
-        return [ChangePartition(work) for work in self._call(plan)]
+        return [ChangePartition(work) for works in self._call(plan).values() for work in works]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one partition."""
@@ -179,10 +195,20 @@ class ArchiveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return the state without the catalog, which workers do not need."""
         return self.__dict__ | {"_changes": None}
 
-    def _call(self, function: Callable[[ArchiveChanges], T]) -> T:
+    def _point(self, offset: Offset, url: str) -> Offset:
+        """Return the point of one archive in an offset."""
+        return offset if len(self._options.urls) == 1 else offset.get(url, START)
+
+    def _of_all(self, function: Callable[[str, ArchiveChanges], Offset]) -> Offset:
+        """Return the points of all archives as one offset."""
+        points = self._call(function)
+        return points if len(points) > 1 else next(iter(points.values()))
+
+    def _call(self, function: Callable[[str, ArchiveChanges], T]) -> dict[str, T]:
+        """Return the results of a function for each archive, by its URL."""
         try:
             if self._changes is None:
                 self._changes = _changes_of(self._options)
-            return function(self._changes)
+            return {url: function(url, changes) for url, changes in self._changes.items()}
         except FourfoldError as error:
             raise wrap_error(error) from error
