@@ -185,6 +185,42 @@ def test_branches_are_selected(filled):
         space.sql(count, branch="other")
 
 
+@pytest.mark.parametrize(
+    "after", [";", "; -- the end", ";\n/* the\n end */ ;", " -- the end", "; /*"]
+)
+def test_comments_may_follow_a_statement(store, after):
+    result = store.sql(f"select 1 as one{after}")
+    assert (result.columns, result.rows) == (("one",), [(1,)])
+
+
+@pytest.mark.parametrize(
+    "after", ["; select 2", "; -- the end\nselect 2", "; /* */ x", "; /* ; */ *"]
+)
+def test_second_statement_is_refused(store, after):
+    with pytest.raises(InvalidInput, match="one statement"):
+        store.sql(f"select 1{after}")
+
+
+def test_lone_surrogates_are_not_text(store):
+    with pytest.raises(InvalidInput, match="params: a lone surrogate"):
+        store.sql("select ?", ["\ud800"])
+    with pytest.raises(InvalidInput, match="params: a lone surrogate"):
+        store.sql("select :name", {"name": "\ud800"})
+    with pytest.raises(InvalidInput, match="query: a lone surrogate"):
+        store.sql("select '\ud800'")
+
+
+def test_limits_must_be_positive_numbers(store):
+    for limits in (
+        {"timeout_s": float("nan")},
+        {"timeout_s": 0},
+        {"max_rows": 0},
+        {"max_bytes": 0},
+    ):
+        with pytest.raises(InvalidInput, match="must be positive"):
+            store.sql("select 1", **limits)
+
+
 def test_short_names_follow_the_model(filled):
     assert filled.sql("select count(*) from state", model="documents").rows == [(4,)]
     assert filled.sql("select count(*) from records", model="streams").rows == [(3,)]

@@ -233,6 +233,11 @@ def test_paths_of_the_server_are_not_shown(open_server):
             answer = ask(open_server, f"select *, root from {model}_{table.name}")
             assert answer.status == 200
             assert str(open_server.root) not in answer.text.decode()
+    for wrong in ({"branch": "nope"}, {"space": "did:web:nope.example"}):
+        answer = ask(open_server, "select * from state", model="documents", **wrong)
+        assert answer.status == 404
+        assert "unknown" in answer.value["detail"]
+        assert str(open_server.root) not in answer.text.decode()
 
 
 def test_processes_are_reused(open_server):

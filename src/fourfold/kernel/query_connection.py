@@ -191,6 +191,8 @@ _TABLE_REFERENCE: Final = re.compile(
 _VIEW: Final = re.compile(
     r"CREATE VIEW\s+\S+?\s*(\([^)]*\))?\s+AS\s+(.*)", re.DOTALL | re.IGNORECASE
 )
+_NOTHING: Final = re.compile(r"(?:[\s;]++|--[^\n]*+|/\*.*?(?:\*/|\Z))*+", re.DOTALL)
+"""What may follow a statement: blanks and comments."""
 _COMMON_TABLE: Final = re.compile(
     r"""(?<!\w)(\w++|"[^"]++"|\[[^\[\]]++\]|`[^`]++`)\s*+(?:\([^()]*+\)\s*+)?AS\s*+"""
     r"(?:NOT\s++)?(?:MATERIALIZED\s*+)?\(",
@@ -412,8 +414,8 @@ class QueryConnection:
         } - self._file_tables
         self._deadline = time.monotonic() + timeout_s
         try:
-            self._check_statement(sql)
-            return self._run(sql, params, max_rows, max_bytes)
+            _check_text(sql, params)
+            return self._run(self._statement(sql), params, max_rows, max_bytes)
         except FourfoldError as error:
             raise self._explain(error) from error
         except (apsw.Error, TypeError, OverflowError, UnicodeError, RecursionError) as error:
@@ -421,18 +423,18 @@ class QueryConnection:
         finally:
             self._deadline = float("inf")
 
-    def _check_statement(self, sql: str) -> None:
+    def _statement(self, sql: str) -> str:
+        """Return the one statement of a query, without comments after it."""
         import apsw.ext  # noqa: PLC0415 - large, and a server runs queries in other processes
 
-        if not isinstance(sql, str) or "\0" in sql:
-            raise InvalidInput("query must be a text without null characters")
         info = apsw.ext.query_info(self.connection, sql, expanded_sql=False)
-        if info.query_remaining is not None and info.query_remaining.strip(" \t\r\n;"):
+        if info.query_remaining is not None and not _NOTHING.fullmatch(info.query_remaining):
             raise InvalidInput("a query is one statement", hint="Run one query after the other.")
         if info.is_explain == 1:
             raise Refused("EXPLAIN is not allowed here", hint="Use EXPLAIN QUERY PLAN.")
         if not info.description_full and not info.is_explain:
             raise InvalidInput("the query is empty or returns no rows", hint="Pass a SELECT.")
+        return sql if info.query_remaining is None else str(info.first_query)
 
     def _run(self, sql: str, params: Params, max_rows: int, max_bytes: int) -> QueryRows:
         columns: list[str] = []
@@ -602,6 +604,21 @@ def row_bytes(row: Row) -> int:
     for value in row:
         size += len(value) if isinstance(value, str | bytes) else 8
     return size
+
+
+def _check_text(sql: str, params: Params) -> None:
+    """Raise InvalidInput for a query or a parameter that is no text for SQLite."""
+    if not isinstance(sql, str) or "\0" in sql:
+        raise InvalidInput("query must be a text without null characters")
+    values = params.values() if isinstance(params, Mapping) else params
+    for name, value in (("query", sql), *(("params", value) for value in values)):
+        if isinstance(value, str):
+            try:
+                value.encode()
+            except UnicodeEncodeError:
+                raise InvalidInput(
+                    f"{name}: a lone surrogate is not text, got {value!r:.100}"
+                ) from None
 
 
 def _address(path: str) -> str:

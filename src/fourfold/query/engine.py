@@ -106,7 +106,7 @@ def run_query(
 
 
 def _check_options(options: QueryOptions) -> None:
-    if options.timeout_s <= 0 or options.max_rows < 1 or options.max_bytes < 1:
+    if not options.timeout_s > 0 or options.max_rows < 1 or options.max_bytes < 1:
         raise InvalidInput("timeout_s, max_rows and max_bytes must be positive")
     if options.model is not None and options.model not in all_tables():
         raise NotFound(
