@@ -221,6 +221,7 @@ def _shape_of(records: Sequence[Any]) -> Shape:
     return [RecordColumn(str(name)) for name in names]
 
 
+_INTEGERS: Final = range(-(1 << 63), 1 << 63)
 _SCALARS: Final[dict[object, ColumnType]] = {
     bool: "bool",
     int: "int",
@@ -244,7 +245,11 @@ def _column_type(name: str, hint: object) -> ColumnType:
 
 def _infer(cells: Iterable[object]) -> ColumnType | None:
     """Return the type of all values, or None if there is none."""
-    kinds = {type(cell) for cell in cells} - {NoneType}
+    cells = [cell for cell in cells if cell is not None]
+    kinds = set(map(type, cells))
+    if int in kinds and any(type(cell) is int and cell not in _INTEGERS for cell in cells):
+        # JSON has integers of any size.
+        return "json"
     if kinds == {int, float}:
         return "float"
     names = {_SCALARS.get(kind, "json") for kind in kinds}

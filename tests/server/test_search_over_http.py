@@ -129,6 +129,9 @@ def test_client_returns_what_the_store_returns(front):
         )
         page = stream.search("plan", order="score", limit=2)
         assert page == local.search("plan", order="score", limit=2)
+        assert len(stream.search("plan", timeout_s=float("inf"), limit=3)) == 3
+        nothing = stream.aggregate("nothing", by=["service"]).rows.to_arrow()
+        assert nothing.column_names == ["service", "count"]
         groups = stream.aggregate(by=["service"], every="1h", where={"n": {"$lt": 9}})
         expected = local.aggregate(by=["service"], every="1h", where={"n": {"$lt": 9}})
         assert (groups.rows, groups.coverage) == (expected.rows, expected.coverage)

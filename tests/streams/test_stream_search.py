@@ -254,6 +254,28 @@ def test_aggregates_group_and_measure(logs):
     assert result.rows.to_arrow().column_names == list(result.columns)
 
 
+def test_aggregate_without_groups_is_a_table_with_its_columns(logs):
+    groups = logs.aggregate("nothing", by=["service"], every="1m", measures=["count", "max(ms)"])
+    table = groups.rows.to_arrow()
+    assert (len(groups), table.num_rows) == (0, 0)
+    assert table.column_names == ["time_ms", "service", "count", "max(ms)"]
+    assert [str(table.schema.field(name).type) for name in ("time_ms", "count")] == ["int64"] * 2
+
+
+def test_aggregate_of_huge_integers_is_a_table(opened):
+    stream = opened.streams.create("huge", JSON)
+    stream.append([{"n": 2**64, "m": 2**64}, {"n": 2**64, "m": 1}, {"n": 1.5, "m": 10**400}])
+    table = stream.aggregate(by=["n"], measures=["count", "sum(m)"]).rows.to_arrow()
+    assert table.column("n").to_pylist() == ["1.5", str(2**64)]
+    assert table.column("sum(m)").to_pylist() == [str(10**400), str(2**64 + 1)]
+
+
+def test_field_and_measure_of_one_name_are_refused(logs):
+    with pytest.raises(InvalidInput, match="'count' is also the name of a measure"):
+        logs.aggregate(by=["count"])
+    assert logs.aggregate(by=["count"], measures=["max(ms)"]).columns == ("count", "max(ms)")
+
+
 def test_number_of_groups_is_limited(logs, monkeypatch):
     monkeypatch.setattr(measures, "GROUPS_MAX", 2)
     with pytest.raises(LimitExceeded):

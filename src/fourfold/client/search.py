@@ -15,7 +15,6 @@ from fourfold.models.streams.record_headers import encode_headers
 from fourfold.models.streams.records import Record
 from fourfold.models.streams.search.request import AggregateRequest, Bounds, SearchRequest
 from fourfold.models.streams.search.results import Aggregates, Coverage, Hit, SearchPage, Total
-from fourfold.tabular import Rows
 from fourfold.wire.search import (
     SEARCH_TIMEOUT_MAX_MS,
     AggregateResult,
@@ -53,7 +52,7 @@ def _bounds(request: Bounds) -> dict[str, Any]:
         "where": request.filter.where,
         "since": request.since_ms,
         "until": request.until_ms,
-        "timeout_ms": max(1, min(SEARCH_TIMEOUT_MAX_MS, round(request.timeout_s * 1000))),
+        "timeout_ms": max(1, round(min(SEARCH_TIMEOUT_MAX_MS, request.timeout_s * 1000))),
     }
 
 
@@ -73,8 +72,7 @@ def parse_page(response: Response) -> SearchPage:
 def parse_groups(response: Response) -> Aggregates:
     """Return groups, as a local stream returns them."""
     result = responses.decode(response, AggregateResult, "an aggregate")
-    columns = tuple(result.columns)
-    return Aggregates(Rows(result.rows), _coverage(result.coverage), columns)
+    return Aggregates.of(result.rows, _coverage(result.coverage), tuple(result.columns))
 
 
 def _hit(hit: SearchHit) -> Hit:

@@ -55,7 +55,6 @@ from fourfold.models.streams.search.tail_text import (
 from fourfold.models.streams.search.timestamps import compile_time
 from fourfold.models.streams.validation import Offset
 from fourfold.models.streams.writer import SQL as STREAMS
-from fourfold.tabular import Rows
 
 if TYPE_CHECKING:
     from fourfold.models.streams.search.companions.reader import CompanionReader
@@ -724,7 +723,7 @@ def aggregate(
     walk = Walk(snapshot, info, cold, request, tails)
     groups = Accumulator(request.by, request.measures, request.every_ms)
     rows = walk.aggregate(groups)
-    return Aggregates(Rows(rows), walk.coverage(), groups.columns)
+    return Aggregates.of(rows, walk.coverage(), groups.columns)
 
 
 def _hit(query: SearchExpression, match: RecordMatch, number: int, score: float | None) -> Hit:

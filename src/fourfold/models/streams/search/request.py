@@ -137,9 +137,12 @@ def check_aggregate(
     """Return a request to aggregate; raise InvalidInput."""
     common = _bounds(query, where, since, until, timeout_s, max_bytes)
     every_ms = None if every is None else parse_interval_ms(every)
-    return AggregateRequest(
-        **common, by=check_groups(by), every_ms=every_ms, measures=parse_measures(measures)
-    )
+    fields, parsed = check_groups(by), parse_measures(measures)
+    if clash := {measure.name for measure in parsed}.intersection(fields):
+        raise InvalidInput(
+            f"by: {min(clash)!r} is also the name of a measure", hint="Leave one of them out."
+        )
+    return AggregateRequest(**common, by=fields, every_ms=every_ms, measures=parsed)
 
 
 def _bounds(  # noqa: PLR0917 - the arguments that both kinds have

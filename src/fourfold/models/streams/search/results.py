@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from fourfold import html
 from fourfold.content.text import Snippet
 from fourfold.models.streams.records import Record
 from fourfold.models.streams.validation import Offset
-from fourfold.tabular import Rows, show_record
+from fourfold.tabular import ColumnType, RecordColumn, Rows, show_record
+
+_INTEGERS: Final[dict[str, ColumnType]] = {"time_ms": "int", "count": "int"}
 
 
 class Hit(NamedTuple):
@@ -94,6 +96,15 @@ class Aggregates:
     """One dictionary per group: `time_ms` with `every`, the fields of `by`, and the measures."""
     coverage: Coverage
     columns: tuple[str, ...] = field(default=())
+
+    @classmethod
+    def of(
+        cls, rows: list[dict[str, Any]], coverage: Coverage, columns: tuple[str, ...]
+    ) -> Aggregates:
+        """Return groups as a table, which has the columns also without rows."""
+        types = {} if rows else _INTEGERS
+        shape = [RecordColumn(name, types.get(name)) for name in columns]
+        return cls(Rows(rows, shape), coverage, columns)
 
     def _repr_html_(self) -> str:
         return show_record(self)
