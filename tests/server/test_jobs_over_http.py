@@ -18,6 +18,9 @@ from both_fronts import Front
 from served_graphs import Events, server_of
 
 import fourfold
+from fourfold.archive import table_publisher
+from fourfold.archive.child_process import ChildProcess
+from fourfold.archive.uploads import ValueUploads
 from fourfold.errors import CommitUncertain
 from fourfold.models.documents import GcPolicy
 from fourfold.server import jobs as jobs_module
@@ -282,6 +285,37 @@ def test_publish_that_is_cancelled_can_be_continued(server, front, monkeypatch):
     canceller.join()
     assert ended(server, job)["status"] == "cancelled"
     assert len(front.store.points()) < 3
+    assert ended(server, start(server, "publish"))["status"] == "succeeded"
+    assert front.store.verify(objects=True).ok
+
+
+def test_cancelled_publish_ends_its_process(server, front, monkeypatch):
+    monkeypatch.setattr(table_publisher, "PUBLISH_HERE_ROWS", 0)
+    sessions = front.store.sessions
+    value = sessions.maybe_intern("x" * 70_000)
+    sessions.append_event("s", {"type": "message/appended", "message": {"c": value}})
+    reached, children, launch = threading.Event(), [], ChildProcess._start
+
+    def started(process):
+        connection = launch(process)
+        children.append(process._child)
+        return connection
+
+    monkeypatch.setattr(ChildProcess, "_start", started)
+
+    def stop_the_child(*_):
+        os.kill(children[-1].pid, signal.SIGSTOP)
+        reached.set()
+
+    # The child asks for the upload of the value, and never gets to the next step.
+    monkeypatch.setattr(ValueUploads, "carry", stop_the_child)
+    job = start(server, "publish")
+    assert reached.wait(60)
+    server.ask("DELETE", f"/v1/jobs/{job['id']}")
+    assert ended(server, job)["status"] == "cancelled"
+    assert children[-1].poll() is not None
+    assert not front.store.points()
+    monkeypatch.undo()
     assert ended(server, start(server, "publish"))["status"] == "succeeded"
     assert front.store.verify(objects=True).ok
 
