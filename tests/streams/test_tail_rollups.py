@@ -69,6 +69,13 @@ def test_first_aggregate_decodes_records_of_one_append_at_once(logs, monkeypatch
     assert stream_counts(logs) == {"s0": 4, "s1": 3, "s2": 3}
 
 
+def test_aggregate_without_rollups_does_not_load_pyarrow(opened, monkeypatch):
+    stream = opened.streams.create("plain", JSON)
+    stream.append([{"service": "s"}, {"service": "t"}])
+    monkeypatch.setattr(engine, "has_arrow", lambda: pytest.fail("pyarrow was loaded"))
+    assert stream_counts(stream) == {"s": 1, "t": 1}
+
+
 def test_first_aggregate_of_records_written_in_turns(opened, logs):
     other = opened.streams.create("other", JSON)
     for n in range(5):

@@ -401,9 +401,10 @@ class Walk:
 
         if (
             self._tails is None
-            or not has_arrow()
             or part.start < self._log_begin(part.sid)
             or choose(range(len(plan.rollups))) is None
+            # The last one, because it imports pyarrow, which takes half a second.
+            or not has_arrow()
         ):
             return False
         tables: dict[int, tuple[RollupUse, list[Any]]] = {}
