@@ -587,7 +587,7 @@ class StreamProtocol:
 
     def make_plain_append(self, name: str, content_type: str, body: bytes) -> Append:
         """Build an append with a body and no headers besides its content type."""
-        return Append(self._split(body, content_type, name), content_type)
+        return Append.unconditional(self._split(body, content_type, name), content_type)
 
     def parse_append(self, request: Request, name: str) -> Append:
         """Parse a POST to a stream; raise InvalidInput if it is not a valid append."""
@@ -619,6 +619,9 @@ class StreamProtocol:
     def _split(self, body: bytes, content_type: str, name: str) -> list[bytes]:
         """Split a body into records."""
         try:
+            if len(body) <= HTTP_APPEND_MESSAGES:
+                # It has no more messages than bytes.
+                return split(body, content_type)
             return _split_bounded(body, content_type)
         except InvalidInput:
             # A wrong content type is reported before invalid JSON.

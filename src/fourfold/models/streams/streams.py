@@ -49,7 +49,6 @@ from fourfold.models.streams.append import (
     OnOutcome,
     Outcome,
     StreamAppend,
-    check,
     complete,
     publish_first,
 )
@@ -360,7 +359,8 @@ class Streams(StreamMaintenance, HandleMapping[str, Stream]):
 
     def append(self, name: str, request: Append) -> AppendResult:
         """Append to a stream; return once the records are on disk."""
-        size = self._check(name, request)
+        size = self._appender.check(name, request)
+        self.check_publishable()
         if self._costs.get(name) * size > limits.SCHEMA_INLINE_CHECKS:
             request = self._prepare(name, request)
         appends = [(name, request)]
@@ -389,8 +389,9 @@ class Streams(StreamMaintenance, HandleMapping[str, Stream]):
         The callback variant of `append_async`. `loop` defaults to the running event loop. An append
         that cannot be queued raises its error instead.
         """
-        size = self._check(name, request)
+        size = self._appender.check(name, request)
         if self.publish_on_write is not None:
+            self.check_publishable()
             on_outcome = partial(publish_first, self.publish_on_write, name, on_outcome)
         loop = loop or asyncio.get_running_loop()
         cost = self._costs.get(name)
@@ -437,13 +438,6 @@ class Streams(StreamMaintenance, HandleMapping[str, Stream]):
     def _list_schemas(self) -> builtins.list[str]:
         with self.database.read_current() as snapshot:
             return [row[0] for row in snapshot.rows(rules.SQL.streams_with_schemas)]
-
-    def _check(self, name: str, request: Append) -> int:
-        if not self._appender.knows(name):
-            validation.check_name(name)
-        if self.publish_on_write is not None:
-            self.check_publishable()
-        return check(name, request)
 
     def _append_all(
         self, txn: Transaction, appends: Sequence[StreamAppend]
