@@ -52,17 +52,19 @@ class LruCache(Generic[K, V]):
 
         A value heavier than the whole cache is evicted at once.
         """
-        if self._weigh is None:
-            entries = self._entries
+        entries, weigh = self._entries, self._weigh
+        if weigh is None:
             entries[key] = value
             entries.move_to_end(key)
-            if len(entries) <= self._max_weight:
-                return []
+            weight = len(entries)
         else:
-            self.pop(key)
-            self._entries[key] = value
-            self._weight += self._weigh(value)
+            before = entries.pop(key, None)
+            entries[key] = value
+            weight = self._weight + weigh(value) - (0 if before is None else weigh(before))
+            self._weight = weight
         evicted: list[K] = []
+        if weight <= self._max_weight:
+            return evicted
         while self.weight > self._max_weight:
             oldest = next(iter(self._entries))
             self.pop(oldest)

@@ -463,5 +463,6 @@ class Transaction(ReadTransaction):
         return translated
 
     def _end(self) -> None:
-        super()._end()
-        self._cursor = _ENDED
+        if self._open_cursors is not None:
+            super()._end()
+        self._connection = self._cursor = _ENDED

@@ -244,7 +244,10 @@ class Writer:
         self._finish()
         if failpoints.armed:
             failpoints.hit("kernel.commit.after")
-        self._record(now - self._began, now - started)
+        seconds, commit_s = self.latest_s = (now - self._began, now - started)
+        self.metrics.record_commit(seconds, commit_s)
+        if seconds > self._slow_s:
+            self._record_slow(seconds)
 
     def rollback(self) -> None:
         """Roll back the transaction, if there is still one."""
@@ -288,17 +291,14 @@ class Writer:
         fields = {"database": self.subject, "kind": error.kind}
         _log.error("failed transaction: %s", error.message, extra={"fields": fields})
 
-    def _record(self, seconds: float, commit_s: float) -> None:
-        self.latest_s = (seconds, commit_s)
-        self.metrics.record_commit(seconds, commit_s)
-        if seconds > self._slow_s:
-            self.metrics.record_slow(seconds)
-            milliseconds = seconds * 1000
-            fields = {"database": self.subject, "ms": round(milliseconds)}
-            _log.warning(
-                *("%s: slow transaction: %.0f ms", self.subject, milliseconds),
-                extra={"fields": fields},
-            )
+    def _record_slow(self, seconds: float) -> None:
+        self.metrics.record_slow(seconds)
+        milliseconds = seconds * 1000
+        fields = {"database": self.subject, "ms": round(milliseconds)}
+        _log.warning(
+            *("%s: slow transaction: %.0f ms", self.subject, milliseconds),
+            extra={"fields": fields},
+        )
 
     def _is_overdue(self) -> bool:
         return time.monotonic() > self.deadline

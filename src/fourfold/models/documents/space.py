@@ -208,12 +208,12 @@ class Space:
     ) -> Commit:
         """Commit a validated request; `before` runs first in the transaction and may refuse it."""
         checks: dict[int, conflicts.ReadCheck] = {}
-        pages = conflicts.RevisionPages(self.view, self.database.pauses)
         for _ in range(STALE_CHECK_ATTEMPTS):
             work = self._work(request, before, checks, rows_max=STALE_CHECK_ROWS)
             try:
                 return self._run(work, request.size + size)
             except ReadTooOld:
+                pages = conflicts.RevisionPages(self.view, self.database.pauses)
                 checks = conflicts.check_committed(pages, request, checks)
         return self._run(self._work(request, before, checks), request.size + size)
 
