@@ -30,7 +30,11 @@ from bench.streams import load, servers
 CATCH_UP_BYTES = 30_000_000
 NOISE = 0.05
 """Differences up to this share are within the spread of equal versions."""
-UNITS = {"C bytes of a turn": "B", "C 30 MB": "ms"}
+UNITS = {
+    "C bytes of a turn": "B",
+    "C bytes of a store with two turns": "B",
+    "C 30 MB": "ms",
+}
 
 
 class Line(msgspec.Struct, frozen=True):
