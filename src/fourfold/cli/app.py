@@ -18,7 +18,7 @@ import msgspec
 from fourfold.cli.app_sync import sync_command
 from fourfold.cli.app_sync_http import pull, push, run
 from fourfold.cli.app_values import find, top
-from fourfold.cli.app_walks import match, neighbours, path
+from fourfold.cli.app_walks import dot_option, match, neighbours, path, rows_to_dot
 from fourfold.cli.completion import complete_apps
 from fourfold.cli.graph_command import existing_graphs, graphs_command
 from fourfold.cli.history_options import at_option
@@ -410,6 +410,7 @@ def _columns(names: dict[int, str]) -> dict[str, Column]:
     show_default=True,
     help="Maximum number of objects.",
 )
+@dot_option
 def query(
     out: Output,
     graphs: Graphs,
@@ -423,11 +424,15 @@ def query(
     raw: bool,
     suppressed: bool,
     limit: int,
+    dot: bool,
 ) -> None:
     """Show the objects of an app, now or at an earlier seq or time.
 
-    Shows the newest version of each object; with --raw every version.
+    Shows the newest version of each object; with --raw every version. With --dot, prints parents
+    with the edges between them, or edges with their ends.
     """
+    if dot and (raw or kind not in {"parent", "edge"}):
+        raise InvalidInput("--dot is for parents or edges, without --raw")
     app_id = app_of(graphs, app).app_id
     names = {row.id: row.type_key for row in graphs.list_types(app_id)}
     type_ids = (
@@ -446,6 +451,9 @@ def query(
     )
     rows = graphs.select(question) if raw else graphs.current(question, suppressed=suppressed)
     shown = rows[:limit]
+    if dot:
+        out.text(rows_to_dot(graphs.open(app_id), shown, at))
+        return
     records = [{**row_json(row), "type_key": names.get(row.type_id)} for row in shown]
     out.rows(
         {

@@ -15,8 +15,8 @@ from fourfold.cli.output import Output
 from fourfold.cli.space.arguments import json_argument
 from fourfold.errors import InvalidInput
 from fourfold.limits import PAGE_ITEMS_MAX, PATH_DEPTH, TRAVERSE_OBJECTS_MAX
-from fourfold.models.graphs import Graph, Graphs, Pattern
-from fourfold.models.graphs.records import Direction, Kind
+from fourfold.models.graphs import Graph, Graphs, Pattern, Query
+from fourfold.models.graphs.records import At, Direction, Edge, Kind, Parent, Row
 
 app_argument: Final = click.argument("app", shell_complete=complete_apps)
 dot_option: Final = click.option("--dot", is_flag=True, help="Print a graph for Graphviz.")
@@ -306,6 +306,31 @@ def to_dot(names: Names, objects: Iterable[int], hops: Iterable[tuple[int, int, 
         src, dst = names.edge(edge)
         lines.append(f"  {src} -> {dst} [label={_quoted(str(names.type_of('edge', edge)))}];")
     return "\n".join([*lines, "}", ""])
+
+
+def rows_to_dot(graph: Graph, rows: Iterable[Row], at: At | None) -> str:
+    """Return parents with the edges between them, or edges with their ends, in the DOT language."""
+    shown = list(rows)
+    objects = [row.object_id for row in shown if isinstance(row, Parent)]
+    edges = [row for row in shown if isinstance(row, Edge)]
+    if objects:
+        query = Query(
+            graph.app_id,
+            "edge",
+            pointer="src_parent_id",
+            targets=objects,
+            at=at,
+            limit=TRAVERSE_OBJECTS_MAX,
+        )
+        among = set(objects)
+        found = (row for row in graph.graphs.current(query) if isinstance(row, Edge))
+        edges = [row for row in found if row.dst_parent_id in among]
+    else:
+        edges = [row for row in edges if row.dst_parent_id is not None]
+        objects = [end for row in edges for end in (row.src_parent_id, row.dst_parent_id or 0)]
+    seq = graph.graphs.get_global_seq() if at is None else graph.graphs.seq_at(at)
+    hops = ((row.src_parent_id, row.dst_parent_id or 0, row.object_id) for row in edges)
+    return to_dot(Names(graph, seq), objects, hops)
 
 
 def _quoted(text: str) -> str:

@@ -9,7 +9,7 @@ from fourfold.models.graphs import intervals, row_index
 from fourfold.models.graphs.apps import Apps
 from fourfold.models.graphs.records import BITS, KINDS, Kind
 from fourfold.models.graphs.statements import REFERENCES, table_of
-from fourfold.models.graphs.sync import entries, identities
+from fourfold.models.graphs.sync import audit, entries, identities
 from fourfold.models.problem import Problem
 
 _SQL = load_queries("fourfold.models.graphs", "verification.sql")
@@ -36,7 +36,7 @@ _RULES = {
 
 def problems(snapshot: ReadTransaction, subject: str, node: str) -> list[str]:
     """Return the problems as messages; `node` is the name of the node of the database."""
-    problems = of_registers(snapshot, subject)
+    problems = [*of_registers(snapshot, subject), *audit.problems(snapshot)]
     for app in Apps().all(snapshot):
         problems += of_app(snapshot, app.app_id, node)
     return problems

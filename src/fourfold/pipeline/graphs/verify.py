@@ -2,6 +2,7 @@
 
     pages        the file itself, and the counter
     registers    what all apps share: the list of seqs, the identities
+    sync         the signatures and chains of the logs of all domains
     apps         the tables of some apps
 
 A small file is one unit; a large one has units of several apps each.
@@ -9,7 +10,7 @@ A small file is one unit; a large one has units of several apps each.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -20,14 +21,16 @@ from fourfold.kernel import Database, ReadTransaction, inspection
 from fourfold.models.graphs import verify
 from fourfold.models.graphs.apps import Apps
 from fourfold.models.graphs.database import GLOBAL_SEQ, MIGRATIONS, PROFILE
+from fourfold.models.graphs.sync import audit
 from fourfold.pipeline.store_files import StoreFile
 from fourfold.pipeline.verify_tasks import Unit, Verifier, VerifyProblem
 
 MODEL: Final = "graphs"
 PAGES: Final = "pages"
 REGISTERS: Final = "registers"
+SYNC: Final = "sync"
 APPS: Final = "apps"
-_ALL: Final = (PAGES, REGISTERS, APPS)
+_ALL: Final = (PAGES, REGISTERS, SYNC, APPS)
 
 
 def units(file: StoreFile) -> list[Unit]:
@@ -44,12 +47,12 @@ def units(file: StoreFile) -> list[Unit]:
         return [whole]
     size = max(1, -(-len(apps) // count))
     parts = [tuple(apps[at : at + size]) for at in range(0, len(apps), size)]
-    share = file.bytes // (len(parts) + 2)
+    share = file.bytes // (len(parts) + 3)
 
     def unit(only: str, part: tuple[int, ...] | None = None) -> Unit:
         return Unit(file.path, file.space, share, (only,), part, MODEL)
 
-    return [unit(PAGES), unit(REGISTERS), *(unit(APPS, part) for part in parts)]
+    return [unit(PAGES), unit(REGISTERS), unit(SYNC), *(unit(APPS, part) for part in parts)]
 
 
 def iter_problems(unit: Unit) -> Iterator[VerifyProblem]:
@@ -64,15 +67,24 @@ def iter_problems(unit: Unit) -> Iterator[VerifyProblem]:
                 # The rules require intact pages.
                 return
         with _opened(unit.path) as (snapshot, node):
-            if REGISTERS in only:
-                for problem in verify.of_registers(snapshot, unit.path):
-                    yield _problem(unit, problem)
-            if APPS in only:
-                yield from _apps(unit, snapshot, node)
+            yield from _of_tables(unit, only, snapshot, node)
     except FourfoldError as error:
         if error.retryable:
             raise
         yield VerifyProblem(unit.path, unit.space, "file", error.message, found=error.kind)
+
+
+def _of_tables(
+    unit: Unit, only: Iterable[str], snapshot: ReadTransaction, node: str
+) -> Iterator[VerifyProblem]:
+    if REGISTERS in only:
+        for problem in verify.of_registers(snapshot, unit.path):
+            yield _problem(unit, problem)
+    if SYNC in only:
+        for problem in audit.problems(snapshot):
+            yield _problem(unit, problem)
+    if APPS in only:
+        yield from _apps(unit, snapshot, node)
 
 
 def _apps(unit: Unit, snapshot: ReadTransaction, node: str) -> Iterator[VerifyProblem]:

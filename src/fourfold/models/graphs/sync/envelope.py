@@ -153,8 +153,12 @@ def parse(data: bytes) -> DecodedEnvelope:
 
 def has_signature(parsed: DecodedEnvelope) -> bool:
     """Return True if the author signed the head."""
-    envelope = parsed.envelope
-    return is_signed(parsed.head.author, envelope.signature, _SIGNED + envelope.head)
+    return is_signed_by(parsed.head.author, parsed.envelope)
+
+
+def is_signed_by(author: bytes, envelope: SignedEnvelope) -> bool:
+    """Return True if the key of an author signed the head of an envelope."""
+    return is_signed(author, envelope.signature, _SIGNED + envelope.head)
 
 
 def has_content(parsed: DecodedEnvelope) -> bool:

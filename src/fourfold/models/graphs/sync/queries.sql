@@ -300,3 +300,26 @@ SELECT entry FROM sync_refusal WHERE peer_id = ?1
 -- name: refusals
 SELECT peer_id, entry, kind, message, retryable, domain, author, seq, times, first_at, refused_at
 FROM sync_refusal WHERE ?1 IS NULL OR peer_id = ?1 ORDER BY refused_at DESC, id DESC LIMIT ?2
+
+-- name: audited_entries
+-- Damaged values may be of another type.
+SELECT CAST(e.id AS BLOB), e.seq, e.prev, CAST(e.head AS BLOB), CAST(e.signature AS BLOB), l.author, l.incarnation, l.domain
+FROM sync_entry AS e CROSS JOIN sync_log AS l WHERE l.id = e.log_id ORDER BY e.arrival
+
+-- name: audited_bodies
+SELECT CAST(row_id AS BLOB), CAST(body AS BLOB) FROM sync_row WHERE body IS NOT NULL
+
+-- name: has_row
+SELECT 1 FROM sync_row WHERE row_id = ?1
+
+-- name: broken_chains
+-- Entries without a log, or whose previous entry is not in it.
+SELECT CAST(e.id AS BLOB) FROM sync_entry AS e WHERE e.log_id NOT IN (SELECT id FROM sync_log) OR (e.prev IS NULL) <> (e.seq = 1)
+  OR (e.prev IS NOT NULL AND NOT EXISTS (
+    SELECT 1 FROM sync_entry AS p WHERE p.id = e.prev AND p.log_id = e.log_id AND p.seq = e.seq - 1
+)) LIMIT ?1
+
+-- name: wrong_tips
+SELECT CAST(e.id AS BLOB) FROM sync_entry AS e WHERE e.is_tip = EXISTS (
+    SELECT 1 FROM sync_entry AS f WHERE f.log_id = e.log_id AND f.seq = e.seq + 1 AND f.prev = e.id
+) LIMIT ?1
