@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import re
 import threading
+import time
 
 import pytest
 from both_fronts import JSON, Front, append, request
+from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
+from fourfold.kernel.commit_request import BatchRequest
 from fourfold.models.streams import Append, Streams, feed
 from fourfold.models.streams.validation import format_offset
-from fourfold.server import stream_reads
+from fourfold.server import fast_append, stream_reads
+
+LIVE = {"sse": "feed", "long-poll": "long-poll"}
+OF_A_REQUEST = (BatchRequest, RequestResponseCycle, fast_append._AppendCycle)
 
 
 @pytest.fixture
@@ -186,3 +193,35 @@ def test_events_of_reader_are_those_of_its_position_and_cursor(front):
             assert events == stream_reads.format_events(info, chunk, later)
             assert int(later) >= 7
             assert cursor is None or int(later) > int(cursor)
+
+
+def await_in_flight(front, live, count):
+    """Return when as many readers wait in the server."""
+    deadline = time.monotonic() + 30
+    while front.protocol.observer.metrics.in_flight[LIVE[live]] != count:
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
+
+
+@pytest.mark.parametrize("live", ["sse", "long-poll"])
+def test_requests_that_end_leave_nothing_to_the_garbage_collector(front, live):
+    """A full collection is rare in a server: until then, it would have all earlier readers."""
+    front.streams.create("s", JSON)
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(3):
+            front.ask(append("s"), request("GET", "s"), answers=2)
+            readers = [front.connect() for _ in range(5)]
+            for reader in readers:
+                reader.send(request("GET", f"s?offset=now&live={live}"))
+            await_in_flight(front, live, 5)
+            for reader in readers:
+                reader.socket.close()
+            await_in_flight(front, live, 0)
+        front.server.stop()
+        front.thread.join(30)
+        left = [type(item).__name__ for item in gc.get_objects() if isinstance(item, OF_A_REQUEST)]
+    finally:
+        gc.enable()
+    assert left == []

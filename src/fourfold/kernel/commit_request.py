@@ -178,6 +178,8 @@ class BatchRequest(LoopRequest, eq=False, kw_only=True):
 
     def resolve(self) -> None:
         """Call every callback with its outcome, or with the error. Runs on the loop's thread."""
+        # With a reference to its own method it would stay until the next garbage collection.
+        self.work = _no_work
         error = self.error
         if error is None:
             for on_outcome, outcome in zip(self.callbacks, self.result, strict=True):

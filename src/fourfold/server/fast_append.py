@@ -197,22 +197,28 @@ class _PendingAppend:
         self.connection.send_ready_responses()
 
 
+class _NoEvent:
+    """Stand-in for the event of a request's body: no task waits for that of an append."""
+
+    __slots__ = ()
+
+    def set(self) -> None:
+        """Do nothing."""
+
+
 class _AppendCycle:
     """Stand-in for uvicorn's request cycle while appends are in flight.
 
     It makes uvicorn queue later requests, and end the connection when the server stops.
     """
 
-    __slots__ = ("disconnected", "keep_alive", "message_event", "response_complete")
+    __slots__ = ("disconnected", "keep_alive", "response_complete")
+    message_event = _NoEvent()
 
     def __init__(self) -> None:
         self.response_complete = True
         self.keep_alive = True
         self.disconnected = False
-        self.message_event = self
-
-    def set(self) -> None:
-        """Do nothing: no task waits for the body of an append."""
 
 
 class FastAppendProtocol(HttpProtocol):

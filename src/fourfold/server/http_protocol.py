@@ -22,7 +22,8 @@ import asyncio
 import fcntl
 import struct
 import termios
-from collections.abc import Awaitable, Callable, Mapping
+import weakref
+from collections.abc import Mapping
 from contextlib import suppress
 from enum import Enum
 from functools import partial
@@ -349,7 +350,9 @@ class HttpProtocol(HttpToolsProtocol):
         super().on_headers_complete()
         cycle = self.cycle
         if cycle is not before:
-            cycle.send_500_response = partial(_send_internal_error, cycle.send)  # type: ignore[method-assign]
+            # With a reference to itself it would stay until the next garbage collection.
+            send_error = partial(_send_internal_error, weakref.ref(cycle))
+            cycle.send_500_response = send_error  # type: ignore[method-assign]
 
     def ignore_upgrade(self) -> None:
         """Defer an upgrade request until its head is parsed again without the upgrade headers.
@@ -468,8 +471,11 @@ def _new_parser(protocol: HttpProtocol) -> Any:
     return parser
 
 
-async def _send_internal_error(send: Callable[[Any], Awaitable[None]]) -> None:
+async def _send_internal_error(running: weakref.ref[Any]) -> None:
     """Send uvicorn's response to an application error, with the default headers."""
+    cycle = running()
+    assert cycle is not None
+    send = cycle.send
     headers = [
         (name.encode("latin-1"), value.encode("latin-1"))
         for name, value in _CLOSING_TEXT_HEADERS.items()
