@@ -24,9 +24,32 @@ TABLES = {
         ("space", "branch", "id", "seq", "op_index", "fact_hash"),
         REVISIONS.format("fact", "fact is not null"),
     ),
+    "documents.commit": (
+        ("space", "seq", "branch", "session_id", "local_seq", "resolution"),
+        (
+            "select space, seq, branch, session, local_seq, resolution from documents_commits "
+            "where hash is null"
+        ),
+    ),
+    "documents.facts.fact": (
+        ("space", "hash", "id", "value_ref"),
+        "select space, hash, id, value_ref from documents_facts",
+    ),
     "sessions.events": (
         ("position", "event_id", "type", "body"),
         "select position, event_id, type, body from sessions_events",
+    ),
+    "sessions.sessions": (("session_id",), "select session from sessions_sessions"),
+    "graphs.attr": (
+        ("_table", "id", "global_seq", "object_id", "version", "value_text"),
+        (
+            "select 'app_' || app_id || '_attr', id, global_seq, object_id, version, value_text "
+            "from graphs_attrs"
+        ),
+    ),
+    "graphs.envelopes": (
+        ("global_seq", "app_id", "trace_id"),
+        "select global_seq, app_id, trace_id from graphs_envelopes",
     ),
     "graphs.parent": (
         ("_table", "id", "global_seq", "sync_flags"),
@@ -143,6 +166,13 @@ def live(store, number):
     app = store.graphs.register_app("notes", "Notes").app_id
     note = store.graphs.register_type(app, "parent", "note")
     store.graphs.insert_many_parents(app, [{"type_id": note, "owner_identity": 1}] * 2)
+    words = store.graphs.register_type(app, "attr", "words")
+    row = {"type_id": words, "owner_identity": 1, "parent_id": 1, "value_text": f"ü {number}"}
+    made = store.graphs.insert_attr(app, row)
+    store.graphs.update(app, "attr", made, {"value_text": "later"})
+    for name in ("orders", f"new/{number}"):
+        stream = store.streams.create(name, "text/plain")
+        stream.append([f"é {number}".encode(), b"x"])
     return app
 
 
@@ -178,3 +208,43 @@ def test_readers_have_rows_of_store_after_purge_and_retention(store):
     live(store, 3)
     publish(store)
     check(store, {max(point_versions(store)): expected_rows(store)})
+
+
+def records_by(reader, store, version):
+    """Return the rows of `streams.records` at a version."""
+    uri = str(objects(store) / "streams+")
+    if reader == "polars":
+        return pl.read_delta(uri, version=version).select(RECORD).rows()
+    table = deltalake.DeltaTable(uri, version=version)
+    if reader == "pandas":
+        return list(table.to_pandas()[list(RECORD)].itertuples(index=False, name=None))
+    names = ", ".join(f'"{name}"' for name in RECORD)
+    with duckdb.connect() as connection:
+        query = f"select {names} from read_parquet($files, union_by_name => true)"
+        return connection.execute(query, {"files": table.file_uris()}).fetchall()
+
+
+RECORD = ("stream", "offset", "payload")
+
+
+def test_readers_have_records_of_streams_at_every_point(store):
+    expected = {}
+    for number in range(4):
+        live(store, number)
+        if number == 2:
+            store.streams.delete("orders")
+            store.streams.create("orders", "text/plain").append(b"another incarnation")
+        publish(store)
+        if number == 1:
+            assert not store.archive.compact().failures
+        expected[max(point_versions(store))] = sorted(
+            (info.name, record.offset, record.payload)
+            for info in store.streams.list()
+            for record in store.streams.open(info.name).read(limit=1_000).records
+        )
+    versions = point_versions(store)
+    assert len(expected) == 4
+    for point, rows in expected.items():
+        for reader in READERS:
+            found = records_by(reader, store, versions[point]["streams.records"])
+            assert sorted(map(tuple, found)) == rows, (reader, point)
