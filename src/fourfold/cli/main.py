@@ -93,7 +93,7 @@ SECTIONS: Final[Sections] = (
     ("Work with graphs", ("app",)),
     ("Work with streams", ("stream", "serve", "key", "audit")),
     ("Work with sessions", ("session", "mcp")),
-    ("Process all history", ("sql", "pipeline")),
+    ("Process all history", ("sql", "job", "pipeline")),
     (
         "Keep the data safe",
         ("backup", "restore", "publish", "bootstrap", "drill", "follow", "verify"),
