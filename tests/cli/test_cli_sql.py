@@ -123,6 +123,30 @@ def test_the_shell_reads_queries_from_a_pipe(root, capsys, monkeypatch):
     assert out.endswith("ID\nn1\nn2\n")
 
 
+@pytest.mark.parametrize(
+    ("script", "rows"),
+    [
+        ("select 1 as a; -- one\nselect 2 as a;", [1, 2]),
+        ("-- first;\n/* two\nlines; */\nselect 3 as a;\n-- the end\n", [3]),
+        ("select 'x;\n-- y' as a;", ["x;\n-- y"]),
+        ("select 4 as a -- no end;\n", [4]),
+        ("\n;\n", []),
+    ],
+)
+def test_comments_and_strings_end_no_query_of_the_shell(root, capsys, monkeypatch, script, rows):
+    monkeypatch.setattr("sys.stdin", io.StringIO(script))
+    code, out, _ = run(capsys, root, "--ndjson")
+    assert code == 0
+    assert [json.loads(line)["a"] for line in out.splitlines()] == rows
+
+
+def test_unknown_command_of_the_shell_is_refused(root, capsys, monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.StringIO(".nothing\n"))
+    code, _, error = run(capsys, root)
+    assert code == 2
+    assert "unknown command '.nothing'" in error
+
+
 def test_the_shell_completes_tables_columns_and_keywords():
     assert sql_shell.complete("documents_st") == ["documents_state"]
     assert "document" in sql_shell.complete("docu")

@@ -185,16 +185,14 @@ def test_branches_are_selected(filled):
         space.sql(count, branch="other")
 
 
-@pytest.mark.parametrize(
-    "after", [";", "; -- the end", ";\n/* the\n end */ ;", " -- the end", "; /*"]
-)
+@pytest.mark.parametrize("after", [";", "; -- the end", ";\n/* the\n end */ ;", " -- the end"])
 def test_comments_may_follow_a_statement(store, after):
     result = store.sql(f"select 1 as one{after}")
     assert (result.columns, result.rows) == (("one",), [(1,)])
 
 
 @pytest.mark.parametrize(
-    "after", ["; select 2", "; -- the end\nselect 2", "; /* */ x", "; /* ; */ *"]
+    "after", ["; select 2", "; -- the end\nselect 2", "; /* */ x", "; /* ; */ *", "; /*"]
 )
 def test_second_statement_is_refused(store, after):
     with pytest.raises(InvalidInput, match="one statement"):

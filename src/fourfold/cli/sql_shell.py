@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from fourfold.cli.output import Output
-from fourfold.errors import FourfoldError
+from fourfold.errors import FourfoldError, InvalidInput
 from fourfold.sql_result import Result
 
 HISTORY_LINES_MAX: Final = 10_000
@@ -38,6 +38,8 @@ def run_shell(out: Output, run: Callable[[str], Result], show: Callable[[Result]
                 out.line(name)
             continue
         try:
+            if query.startswith("."):
+                raise InvalidInput(f"unknown command {query!r:.40}", hint=_HELP)
             show(run(query))
         except FourfoldError as error:
             if not interactive:
@@ -50,7 +52,9 @@ def run_shell(out: Output, run: Callable[[str], Result], show: Callable[[Result]
 
 
 def _iter_queries(*, interactive: bool) -> Iterator[str]:
-    """Yield statements: everything up to a line that ends with `;`, or a line with a dot first."""
+    """Yield statements: lines up to a `;` that ends a statement, or a line with a dot first."""
+    from fourfold.kernel.query_connection import is_blank, is_complete  # noqa: PLC0415 - large
+
     lines: list[str] = []
     while True:
         try:
@@ -65,10 +69,13 @@ def _iter_queries(*, interactive: bool) -> Iterator[str]:
             yield text
         elif text or lines:
             lines.append(line)
-            if text.endswith(";"):
-                yield "\n".join(lines).strip().rstrip(";")
+            query = "\n".join(lines).strip()
+            if is_blank(query):
                 lines = []
-    if "".join(lines).strip():
+            elif is_complete(query):
+                yield query
+                lines = []
+    if lines:
         yield "\n".join(lines)
 
 

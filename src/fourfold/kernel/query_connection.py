@@ -191,8 +191,7 @@ _TABLE_REFERENCE: Final = re.compile(
 _VIEW: Final = re.compile(
     r"CREATE VIEW\s+\S+?\s*(\([^)]*\))?\s+AS\s+(.*)", re.DOTALL | re.IGNORECASE
 )
-_NOTHING: Final = re.compile(r"(?:[\s;]++|--[^\n]*+|/\*.*?(?:\*/|\Z))*+", re.DOTALL)
-"""What may follow a statement: blanks and comments."""
+_BLANK: Final = re.compile(r"(?:[\s;]++|--[^\n]*+|/\*.*?\*/)*+", re.DOTALL)
 _COMMON_TABLE: Final = re.compile(
     r"""(?<!\w)(\w++|"[^"]++"|\[[^\[\]]++\]|`[^`]++`)\s*+(?:\([^()]*+\)\s*+)?AS\s*+"""
     r"(?:NOT\s++)?(?:MATERIALIZED\s*+)?\(",
@@ -428,7 +427,7 @@ class QueryConnection:
         import apsw.ext  # noqa: PLC0415 - large, and a server runs queries in other processes
 
         info = apsw.ext.query_info(self.connection, sql, expanded_sql=False)
-        if info.query_remaining is not None and not _NOTHING.fullmatch(info.query_remaining):
+        if info.query_remaining is not None and not is_blank(info.query_remaining):
             raise InvalidInput("a query is one statement", hint="Run one query after the other.")
         if info.is_explain == 1:
             raise Refused("EXPLAIN is not allowed here", hint="Use EXPLAIN QUERY PLAN.")
@@ -604,6 +603,17 @@ def row_bytes(row: Row) -> int:
     for value in row:
         size += len(value) if isinstance(value, str | bytes) else 8
     return size
+
+
+def is_complete(text: str) -> bool:
+    """Return True if a text ends with a whole statement and `;`, and maybe comments."""
+    # A comment ends at the end of its line.
+    return apsw.complete(f"{text}\n")
+
+
+def is_blank(text: str) -> bool:
+    """Return True if a text has nothing but blanks, whole comments and `;`."""
+    return _BLANK.fullmatch(text) is not None
 
 
 def _check_text(sql: str, params: Params) -> None:
