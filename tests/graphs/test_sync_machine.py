@@ -35,7 +35,7 @@ from support.properties import THOROUGH
 
 NODES_MAX = 5
 DOMAINS = {"notes": 1, "extra": 2}
-EXAMPLES = int(os.environ.get("SYNC_EXAMPLES", "3000" if THOROUGH else "200"))
+EXAMPLES = int(os.environ.get("SYNC_EXAMPLES", "3000" if THOROUGH else "60"))
 WAITING = {
     *("gap", "peer_not_allowed", "missing_dependency", "object_not_in_domain", "limit_exceeded")
 }
@@ -533,3 +533,11 @@ SyncedNodes.TestCase.settings = settings(
     max_examples=EXAMPLES, stateful_step_count=25, deadline=None
 )
 TestSyncedNodes = pytest.mark.timeout(7200)(SyncedNodes.TestCase)
+
+
+class ManyNodes(SyncedNodes):
+    """The lives that are too many for every run; a thorough run has more of them anyway."""
+
+
+ManyNodes.TestCase.settings = settings(max_examples=200, stateful_step_count=25, deadline=None)
+TestManyNodes = pytest.mark.slow(pytest.mark.timeout(7200)(ManyNodes.TestCase))
