@@ -124,7 +124,7 @@ class SessionContract(SessionLogContract):
         with pytest.raises(InvalidInput):
             sessions.append_event("s", message(PayloadRef(ref.id, ref.kind, ref.size + 1)))
         assert sessions.append_event("s", message(ref)).id == 1
-        assert sessions.verify_no_dangling_refs("s") == []
+        assert self.dangling(sessions, "s") == []
 
     def test_gc_removes_only_unreachable_payloads(self, sessions: Sessions) -> None:
         sessions.create_session({"id": "s"})
@@ -134,28 +134,28 @@ class SessionContract(SessionLogContract):
         orphans = [sessions.intern_payload(item) for item in ("orphan", "orphan " + LARGE)]
         sessions.append_events("s", [message(used), message(Payload("y" * 600))])
         sessions.publish_head("s", {"vars_ref": outer})
-        assert sessions.gc().payloads == 0
-        done = sessions.gc(0)
+        assert self.gc(sessions).payloads == 0
+        done = self.gc(sessions, 0)
         assert (done.payloads, done.bytes) == (2, sum(ref.size for ref in orphans))
         for ref in orphans:
             with pytest.raises(PayloadMissing):
                 sessions.read_payload(ref)
         sessions = self.again(sessions)
-        assert sessions.verify_no_dangling_refs() == []
+        assert self.dangling(sessions) == []
         assert sessions.read_payload(inner) == ["inner", LARGE]
         assert sessions.read_payload(outer) == {"inner": inner}
         assert sessions.intern_payload("orphan") == orphans[0]
-        assert sessions.verify() == []
+        assert self.verify(sessions) == []
 
     def test_gc_removes_payloads_of_deleted_sessions(self, sessions: Sessions) -> None:
         for name in ("s", "t"):
             sessions.create_session({"id": name})
             sessions.append_events(name, [message(Payload(name * 600)), message(Payload(LARGE))])
         sessions.delete_session("s")
-        done = sessions.gc(0)
+        done = self.gc(sessions, 0)
         assert (done.sessions, done.events, done.payloads) == (1, 2, 1)
         assert sessions.read_payload(sessions.current_view("t").messages[1]["content"]) == LARGE
-        assert sessions.verify() == []
+        assert self.verify(sessions) == []
 
     # Lineage
 
@@ -208,7 +208,7 @@ class SessionContract(SessionLogContract):
         for _ in ("deleted", "collected"):
             assert sessions.descendants(heads["root"][0]) == [heads["root"][1], heads["gone"][0]]
             assert sessions.ancestors(heads["leaf"][1]) == [heads["leaf"][0]]
-            sessions.gc(0)
+            self.gc(sessions, 0)
 
     def test_edge_id_is_derived_from_its_content(self, sessions: Sessions) -> None:
         sessions.create_session({"id": "s"})
@@ -254,11 +254,11 @@ class SessionContract(SessionLogContract):
         for number in range(6):
             sessions.append_events("st"[number % 2], [turn()] * (number + 1))
         sessions = self.again(sessions)
-        events = sessions.all_events_since(0)
+        events = self.all_events(sessions, 0)
         assert [event.position for event in events] == list(range(1, 22))
-        assert sessions.position() == 21
+        assert self.position(sessions) == 21
         assert [event.id for event in events if event.session == "s"] == list(range(1, 10))
-        assert sessions.all_events_since(5, limit=3) == events[5:8]
+        assert self.all_events(sessions, 5, limit=3) == events[5:8]
 
     @pytest.mark.parametrize("whole", [True, False])
     def test_subscriber_receives_every_event_once_in_order(
