@@ -290,7 +290,7 @@ def turns(folder: Path, _items: int, _peers: str | None) -> dict[str, Any]:
     return {**result, "difference_ms": round(result["remote_ms"] - result["local_ms"], 2)}
 
 
-class _Receiver(BaseHTTPRequestHandler):
+class _TraceReceiver(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         self.rfile.read(int(self.headers["content-length"]))
         self.send_response(200)
@@ -311,7 +311,7 @@ def traces(folder: Path, _items: int, _peers: str | None) -> dict[str, Any]:
             turn.call("lookup", lambda: {"order": 4711, "rows": [{"id": 1, "text": "a row"}] * 3})
         return Final("It is done.")
 
-    receiver = ThreadingHTTPServer(("127.0.0.1", 0), _Receiver)
+    receiver = ThreadingHTTPServer(("127.0.0.1", 0), _TraceReceiver)
     threading.Thread(target=receiver.serve_forever, daemon=True).start()
     url = f"http://127.0.0.1:{receiver.server_port}"
     result = {}

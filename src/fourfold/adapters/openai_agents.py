@@ -43,6 +43,7 @@ ADAPTER_ITEM_BYTES_MAX: Final = 4_096
 
 LIBRARY: Final = "openai-agents"
 POPPED: Final = "openai-agents/popped"
+SWITCHED: Final = "openai-agents/switched"
 _ADDED: Final = "message/appended"
 _PAGE = 256
 T = TypeVar("T")
@@ -148,7 +149,7 @@ class AgentsSession:
         floor, top = 0, None
         if self._last_seen is not None and self._last_seen[0] == view.id:
             _, floor, top = self._last_seen
-        event = find_newest_event(view, _is_adapter_event, floor)
+        event = find_newest_event(view, is_adapter_event, floor)
         if event is not None:
             top = event.entity_id if event.type == _ADDED else event.data["top"]
         self._last_seen = (view.id, last, top)
@@ -275,19 +276,19 @@ def _copy(value: Any) -> Any:
     return [_copy(item) for item in value] if kind is list else value
 
 
-def _is_adapter_event(event: Event) -> bool:
+def is_adapter_event(event: Event) -> bool:
     """Return True for events of this adapter, False for those of other programs."""
     if event.type == _ADDED:
         message: dict[str, Any] = event.data["message"]
         return message.keys() >= {"below", "item"}
-    return event.type == POPPED
+    return event.type in {POPPED, SWITCHED}
 
 
 def iter_entries(
     sessions: Sessions, view: SessionView, *, full: bool = False
 ) -> Iterator[TranscriptEntry]:
     """Yield the items of a conversation at the event of a view, oldest first; no popped ones."""
-    newest = find_newest_event(view, _is_adapter_event)
+    newest = find_newest_event(view, is_adapter_event)
     if newest is None:
         return
     top = newest.entity_id if newest.type == _ADDED else newest.data["top"]
