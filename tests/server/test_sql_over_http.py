@@ -149,7 +149,7 @@ def test_options_of_a_query_are_applied(open_server):
     answer = ask(open_server, "select ?, ?, ?, ?, ?, 9e999", params=values)
     assert answer.value["rows"] == [[*values, {"number": "inf"}]]
     assert ask(open_server, "select :a", params={"a": "x"}).value["rows"] == [["x"]]
-    for wrong in ([[]], [{}], [{"base64": "*"}], [2**70]):
+    for wrong in ([[]], [{}], [{"base64": "*"}], [{"number": "1"}], [2**70]):
         assert ask(open_server, "select ?", params=wrong).status == 400
     answer = ask(open_server, f"{ENDLESS} select n from c", max_rows=3)
     assert (answer.value["rows"], answer.value["truncated"]) == ([[1], [2], [3]], True)
@@ -406,6 +406,7 @@ def test_client_returns_the_result_of_a_local_store(open_server):
         ("select *, 9e999 as x, x'00ff' as b from streams_records order by position", ()),
         ("select ? as a, ? as b", (b"\0\1", None)),
         ("select :a as a", {"a": 1.5}),
+        ("select ? as a, ? as b, ? as c", (float("inf"), float("-inf"), float("nan"))),
     ]
     with fourfold.open(open_server.root, mode="r") as store, client_of(open_server) as remote:
         for query, params in queries:

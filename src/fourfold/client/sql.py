@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import math
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
@@ -76,6 +77,8 @@ def _encode_params(params: Params) -> Any:
 def _encode_param(value: Any) -> Any:
     if isinstance(value, bytes | bytearray | memoryview):
         return {"base64": base64.b64encode(value).decode()}
+    if isinstance(value, float) and math.isinf(value):
+        return {"number": str(value)}
     if value is None or isinstance(value, bool | int | float | str):
         return value
     raise InvalidInput(f"params: unsupported type {type(value).__name__}")

@@ -17,6 +17,7 @@ LENGTH: Final = struct.Struct(">I")
 ENVIRONMENT: Final = {"ARROW_DEFAULT_MEMORY_POOL": "system", "MALLOC_ARENA_MAX": "1"}
 """Other allocators reserve more address space than the limit allows."""
 BASE64: Final = "base64"
+NUMBER: Final = "number"
 """Key of bytes in JSON."""
 
 

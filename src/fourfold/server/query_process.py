@@ -29,12 +29,11 @@ from fourfold.errors import CorruptData, FourfoldError, InvalidInput, LimitExcee
 from fourfold.kernel.pauses import lower_thread_priority
 from fourfold.kernel.query_connection import limit_heap
 from fourfold.query.engine import QueryOptions, all_tables, parse_time, run_query
-from fourfold.server.query_messages import BASE64, LENGTH, Format, QueryOutcome, QueryTask
+from fourfold.server.query_messages import BASE64, LENGTH, NUMBER, Format, QueryOutcome, QueryTask
 from fourfold.sql_result import Result, distinct_names
 from fourfold.store import open_store
 from fourfold.wire.sql import SqlColumn, SqlResult
 
-_NUMBER: Final = "number"
 _SPECIAL: Final = frozenset({bytes, float})
 
 
@@ -165,7 +164,7 @@ def _plain(value: Any) -> Any:
     """Return a value that JSON supports."""
     if isinstance(value, bytes):
         return {BASE64: base64.b64encode(value).decode()}
-    return value if math.isfinite(value) else {_NUMBER: str(value)}
+    return value if math.isfinite(value) else {NUMBER: str(value)}
 
 
 def _encode_json(result: Result) -> bytes:

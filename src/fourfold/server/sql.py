@@ -22,7 +22,7 @@ from fourfold.errors import (
 )
 from fourfold.limits import MIB
 from fourfold.server.key_store import Grant
-from fourfold.server.query_messages import BASE64, Format, QueryTask
+from fourfold.server.query_messages import BASE64, NUMBER, Format, QueryTask
 from fourfold.server.query_pool import QueryPool
 from fourfold.server.replies import JSON, NDJSON
 from fourfold.server.request import Reply, Request, Response
@@ -125,13 +125,15 @@ def _param(value: Any) -> Any:
             return base64.b64decode(value[BASE64], validate=True)
         except (TypeError, ValueError, binascii.Error) as error:
             raise InvalidInput(f"params: must be valid base64: {error}") from None
+    if value in ({NUMBER: "inf"}, {NUMBER: "-inf"}):
+        return float(value[NUMBER])
     if isinstance(value, int) and not -(2**63) <= value < 2**63:
         raise InvalidInput(f"params: integers must have 64 bits, got {value}")
     if value is None or isinstance(value, str | int | float):
         return value
     raise InvalidInput(
         f"params: must be texts, numbers, booleans and nulls, got {value!r:.80}",
-        hint='Send bytes as {"base64": "..."}.',
+        hint='Send bytes as {"base64": "..."}, and infinity as {"number": "inf"}.',
     )
 
 

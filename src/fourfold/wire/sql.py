@@ -22,7 +22,8 @@ class SqlQuery(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
     params: Annotated[
         list[Any] | dict[str, Any],
         Meta(
-            description="Values of `?` or `:name` in the query; bytes are an object with `base64`."
+            description="Values of `?` or `:name` in the query; bytes are an object with `base64`,"
+            " and infinite numbers one with `number`."
         ),
     ] = []
     at: Annotated[
