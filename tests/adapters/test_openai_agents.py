@@ -332,3 +332,39 @@ def test_sdk_runner_keeps_its_conversation_over_a_restart(tmp_path):
     assert (answer, later[:4]) == ("No idea.", items)
     assert [entry.get("output") for entry in heard][2] == "rain in Ghent"
     assert len(later) == 6
+
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("add"), st.integers(0, 4)),
+        st.tuples(st.just("pop"), st.just(0)),
+        st.tuples(st.just("clear"), st.just(0)),
+        st.tuples(st.just("get"), st.integers(0, 6)),
+    ),
+    max_size=20,
+)
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(STEPS)
+def test_programs_match_the_default_session_of_the_sdk(steps):
+    agents = pytest.importorskip("agents", reason="openai-agents is not installed")
+    theirs, sessions = agents.SQLiteSession("s"), Sessions()
+    ours = AgentsSession("s", sessions)
+
+    async def play():
+        for at, (action, count) in enumerate(steps):
+            if action == "add":
+                items = [item(at * 10 + number, 3_000 * number) for number in range(count)]
+                results = [await one.add_items(items) for one in (ours, theirs)]
+            elif action == "get":
+                results = [await one.get_items(count) for one in (ours, theirs)]
+            else:
+                call = "pop_item" if action == "pop" else "clear_session"
+                results = [await getattr(one, call)() for one in (ours, theirs)]
+            assert results[0] == results[1]
+            assert await ours.get_items() == await theirs.get_items()
+
+    run(play())
+    theirs.close()
+    sessions.close()
