@@ -13,10 +13,12 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
 from typing import Any, Final, Protocol, TypeVar
 
 from fourfold.content import PayloadRef
 from fourfold.errors import InvalidInput
+from fourfold.models.sessions.listing import SessionOrder
 from fourfold.models.sessions.reader import SessionView
 from fourfold.models.sessions.records import (
     UNSET,
@@ -179,7 +181,10 @@ class SessionStore(Protocol):
         after: str | SessionInfo | None = None,
         limit: int = ...,
         prefix: str = ...,
+        newest_first: bool = ...,
         where: Mapping[str, Any] | None = None,
+        order: SessionOrder = ...,
+        since: datetime | None = None,
     ) -> Sequence[SessionInfo]:
         """Return sessions with their newest states, filtered and in an order."""
         ...

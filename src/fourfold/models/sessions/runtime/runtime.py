@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -13,16 +14,17 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from fourfold import limits
+from fourfold.cache import LruCache
 from fourfold.errors import AlreadyClaimed, Busy
 from fourfold.models.sessions.leases import check_ttl
-from fourfold.models.sessions.records import Head, SessionInfo
+from fourfold.models.sessions.records import Head
 from fourfold.models.sessions.runtime import children
+from fourfold.models.sessions.runtime.due import DueTurns
 from fourfold.models.sessions.runtime.loop import Turns
 from fourfold.models.sessions.runtime.ownership import running_of
 from fourfold.models.sessions.runtime.ports import Direct, PendingCall, SessionStore, drive
-from fourfold.models.sessions.runtime.progress import interrupted, is_due, starting_vars
+from fourfold.models.sessions.runtime.progress import interrupted, starting_vars
 from fourfold.models.sessions.runtime.records import (
-    SUSPENDED,
     Timing,
     TurnResult,
     TurnSettings,
@@ -35,7 +37,8 @@ SESSION_SUSPEND_AFTER_S: Final = 5.0
 """Time for which a worker waits with a turn, by default; longer waits suspend it."""
 SESSION_DUE_TURNS: Final = 100
 """Turns that one call of `run_due` resumes, by default."""
-_PAGE: Final = 100
+_PREFIXES_MAX: Final = 16
+"""Prefixes of `run_due` whose suspended turns are remembered."""
 
 
 class Runtime:
@@ -78,6 +81,8 @@ class Runtime:
         self.sessions = sessions
         self._settings = TurnSettings(step, max_steps, timeout_s, budget, summarize, compact_chars)
         self._awaits = inspect.iscoroutinefunction(step)
+        self._due: LruCache[str, DueTurns] = LruCache(_PREFIXES_MAX)
+        self._due_lock = threading.Lock()
         running = running_of(sessions)
         check_ttl(lease_s)
         timing = Timing(clock, now or _utc_now, lease_s, suspend_after_s)
@@ -154,8 +159,9 @@ class Runtime:
     def run_due(self, *, prefix: str = "", limit: int = SESSION_DUE_TURNS) -> list[TurnResult]:
         """Resume suspended turns whose time has come, or whose signal was sent.
 
-        Returns the results, one for each. Sessions of other workers are left to them. All
-        sessions of the prefix are examined.
+        Returns the results, one for each. Sessions of other workers are left to them. The first
+        call examines all sessions of the prefix; later ones those that were updated since, and
+        once a minute all.
         """
         results = []
         for sid in self._iter_due(prefix):
@@ -180,18 +186,12 @@ class Runtime:
 
     def _iter_due(self, prefix: str) -> Iterator[str]:
         """Yield the ids of sessions with a suspended turn that can go on; not of children."""
-        after: SessionInfo | None = None
-        while page := self.sessions.list(
-            after=after, limit=_PAGE, prefix=prefix, where={"turn_status": SUSPENDED}
-        ):
-            for info in page:
-                view = self.sessions.current_view(info.id)
-                turn = interrupted(view)
-                if (view.session or {}).get("depth", 0) or turn is None:
-                    continue  # The parent goes on with its children.
-                if is_due(self.sessions, info.id, turn, self._direct.timing.now()):
-                    yield info.id
-            after = page[-1]
+        with self._due_lock:
+            due = self._due.get(prefix)
+            if due is None:
+                due = DueTurns(self.sessions, prefix)
+                self._due.put(prefix, due)
+        yield from due.iter_due(self._direct.timing.now())
 
     def abandon(self, sid: str, reason: str = "the turn was given up") -> int | None:
         """Record the interrupted turn as an error; return its id, or None if there is none."""
