@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import shutil
 import tarfile
 from pathlib import Path
 
+import from_revision
 import golden_store
 import pytest
 
@@ -16,6 +18,7 @@ from fourfold.store import restore, verify_backup
 from fourfold.store.restoration import rebuild
 
 HERE = Path(__file__).parent
+SOURCE = HERE.parents[1] / "src" / "fourfold"
 VERSIONS = sorted(path.name for path in HERE.iterdir() if (path / "expected.json").exists())
 CASES = [(version, name) for version in VERSIONS for name in golden_store.STORES]
 
@@ -43,6 +46,36 @@ def plain(content):
 
 def test_golden_files_exist():
     assert "0.1.0" in VERSIONS
+    assert from_revision.checksums(SOURCE)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_released_migrations_never_change(version):
+    """A store that ran another text under the same number would be refused."""
+    released = json.loads(from_revision.RELEASED.read_text(encoding="utf-8"))[version]
+    current = from_revision.checksums(SOURCE)
+    assert released
+    assert {name: current.get(name) for name in released} == released
+
+
+def test_golden_stores_are_made_from_a_revision(tmp_path, monkeypatch):
+    """A copy of the present code stands for a revision: no history is needed for this test."""
+    monkeypatch.setattr(from_revision, "HERE", tmp_path)
+    monkeypatch.setattr(from_revision, "RELEASED", tmp_path / "released_migrations.json")
+    from_revision.RELEASED.write_text("{}")
+
+    def checkout(_revision, folder):
+        shutil.copytree(SOURCE, folder / "src" / "fourfold")
+        shutil.copytree(HERE, folder / "tests" / "golden")
+
+    monkeypatch.setattr(from_revision, "checkout", checkout)
+    from_revision.make("HEAD", "9.9.9")
+    assert json.loads((tmp_path / "9.9.9" / "expected.json").read_bytes()).keys() == {
+        *golden_store.STORES,
+        "everything",
+    }
+    released = json.loads(from_revision.RELEASED.read_text(encoding="utf-8"))
+    assert released["9.9.9"] == from_revision.checksums(SOURCE)
 
 
 @pytest.mark.parametrize(("version", "name"), CASES)
@@ -104,11 +137,12 @@ def test_golden_backup_verifies_and_restores(golden, version, tmp_path):
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_golden_backup_restores_to_store_that_can_be_backed_up(golden, version, tmp_path):
-    """Restoring an earlier version migrates some files, which are copied first."""
+    """Restoring an earlier version may migrate files, which are copied first."""
     restored = tmp_path / "restored"
     restore(golden(version, "backup"), restored)
     assert not list(restored.glob("*/backups"))
-    assert list((restored / "backups" / "migrations").rglob("v*.sqlite"))
+    if version == "0.1.0":
+        assert list((restored / "backups" / "migrations").rglob("v*.sqlite"))
     with fourfold.open(restored) as store:
         golden_store.read_everything(store)
         store.verify().raise_if_bad()
