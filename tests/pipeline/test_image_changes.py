@@ -8,7 +8,7 @@ import random
 import pytest
 import random_graphs
 from archive_reads import publish
-from equal_lives import LIVES_OF, Documents
+from equal_lives import LIVES_OF, Documents, remove_files
 from stream_driver import follow
 
 import fourfold
@@ -128,6 +128,24 @@ def test_changes_equal_a_naive_record_in_every_batch(tmp_path, case, seed):
             assert in_order(shown(seen)) == in_order(expected_of(case, life)) != []
         again, _ = read_changes(store, table, columns, **options)
         assert in_order(again) == in_order(seen), "in one batch, and compacted"
+
+
+@pytest.mark.parametrize("case", ["sessions", "graphs"])
+def test_database_that_is_created_again_is_not_skipped(tmp_path, case):
+    model, table, columns, image, _ = CASES[case]
+    life = LIVES_OF[model](random.Random(4))
+    start = None
+    for _ in range(2):
+        with fourfold.open(tmp_path / "store") as store:
+            life.write(store)
+            publish(store)
+            rows, start = read_changes(store, table, columns, start)
+            expected = expected_of(case, life)
+            names = {row[0] for row in expected}
+            found = [(*row[:-2], *map(image, row[-2:])) for row in rows if row[0] in names]
+            assert in_order(found) == in_order(expected) != []
+        remove_files(tmp_path / "store", life.files)
+        life.forget()
 
 
 def test_first_change_of_a_branch_follows_its_parent(tmp_path):

@@ -313,10 +313,10 @@ async def _preview_archive(visit: Visit, kind: str) -> list[tuple[str, str]]:
         ("Streams", f"{values.count(table.files)} segments, {values.size(table.bytes)}")
         for table in streams
     ]
-    if kind == "compact":
+    if kind == "compact" and tables:
         files = sum(table.files for table in tables if table not in streams)
         rows.insert(0, ("Tables", f"{len(tables) - len(streams)} with {values.count(files)} files"))
-    return rows or [("Streams", "none are published")]
+    return rows or [("Archive", "nothing is published yet")]
 
 
 async def _preview_materialize(visit: Visit, model: str) -> list[tuple[str, str]]:
