@@ -324,3 +324,60 @@ def test_killed_materialize_keeps_old_table_until_completed(root, tmp_path, spar
     check(root, into)
     assert not [path for path in into.iterdir() if path.name.startswith(".staging")]
     assert len(list((into / "versions").iterdir())) <= 2
+
+
+# Many stores
+
+
+def tenants(tmp_path):
+    for name in ("one", "two", "three"):
+        with fourfold.open(tmp_path / "tenants" / name) as store:
+            fill(store.space(f"did:key:{name}"), len(name))
+    fourfold.open(tmp_path / "home").close()
+    return str(tmp_path / "tenants" / "*")
+
+
+def expected_of(roots):
+    result = {}
+    for root in sorted(Path(roots).parent.iterdir()):
+        result |= expected(root)
+    return result
+
+
+def shown(rows):
+    return {
+        key: (None if row["document"] is None else json.loads(row["document"]), row["seq"])
+        for key, row in rows.items()
+    }
+
+
+def online(states):
+    return {key: (state.document, state.seq) for key, state in states.items()}
+
+
+def test_many_stores_are_materialized_together(spark, tmp_path):
+    roots, into = tenants(tmp_path), tmp_path / "tables"
+    first = run(tmp_path / "home", into, spark, roots=roots)
+    assert (first.report["spaces"], first.rows_out) == (3, 9)
+    assert shown(table(into)) == online(expected_of(roots))
+    assert run(tmp_path / "home", into, spark, roots=roots).outcome == "nothing"
+    with fourfold.open(tmp_path / "tenants" / "two") as store:
+        store.space("did:key:two").set("later", {"n": 1})
+    with fourfold.open(tmp_path / "tenants" / "four") as store:
+        fill(store.space("did:key:four"), 4)
+    later = run(tmp_path / "home", into, spark, roots=roots)
+    assert later.report["entities_folded"] == 1 + 3
+    assert shown(table(into)) == online(expected_of(roots))
+    with pytest.raises(Refused, match="contains tables of"):
+        run(tmp_path / "tenants" / "one", into, spark)
+
+
+def test_spaces_of_two_stores_are_refused(spark, tmp_path):
+    roots, into = tenants(tmp_path), tmp_path / "tables"
+    with pytest.raises(InvalidInput, match="option --roots requires model 'documents'"):
+        run(tmp_path / "home", into, spark, roots=roots, model="sessions")
+    with fourfold.open(tmp_path / "tenants" / "two") as store:
+        store.space("did:key:one").set("x", {})
+    with pytest.raises(InvalidInput, match="is in two stores"):
+        run(tmp_path / "home", into, spark, roots=roots)
+    assert not into.exists()

@@ -33,15 +33,15 @@ VARIANT: Final = "variant"
 class DocumentsMaterializer(Materializer):
     """Materializes the state of the entities of all spaces."""
 
-    options = ("branch", "variant", "delta")
+    options = ("roots", "branch", "variant", "delta")
 
     def tables(self, context: Context) -> tuple[str, ...]:
         """Return `state`, and `variant` if it is requested."""
         return (STATE, VARIANT) if context.options["variant"] else (STATE,)
 
     def origin(self, context: Context) -> dict[str, Any]:
-        """Return the store and the branch."""
-        return {"root": str(context.root), "branch": context.options["branch"] or ""}
+        """Return the store or the pattern of stores, and the branch."""
+        return {**self.stores(context), "branch": context.options["branch"] or ""}
 
     def compare(self, context: Context, cut: Cut, before: FolderManifest | None) -> Changes:
         """List the spaces with new commits; one whose file was replaced is folded again."""
@@ -116,7 +116,7 @@ def _replaced(bounds: tuple[FileBound, ...], before: FolderManifest) -> set[str]
 
 def _source_options(version: Version, cut: Cut) -> dict[str, str]:
     context = version.context
-    options = {"root": str(context.root), "table": STATE, "cut": cut.token()}
+    options = {**MATERIALIZER.stores(context), "table": STATE, "cut": cut.token()}
     if context.options["branch"]:
         options["branch"] = context.options["branch"]
     return options

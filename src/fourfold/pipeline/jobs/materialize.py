@@ -44,7 +44,7 @@ UPLOADED: Final = "tables"
 MATERIALIZED_PARTS_MAX: Final = 64
 """Maximum files of a table that only grows; with more it is rewritten."""
 
-_OF_SOME_MODELS = ("branch", "variant", "delta")
+_OF_SOME_MODELS = ("roots", "branch", "variant", "delta")
 """Options that a model has to support."""
 
 
@@ -115,6 +115,11 @@ class Materializer(ABC):
         """Return what identifies the origin of the tables."""
         return {"root": str(context.root), "model": context.options["model"]}
 
+    def stores(self, context: Context) -> dict[str, str]:
+        """Return the option of a read that names the store or the stores."""
+        roots = context.options["roots"]
+        return {"roots": str(roots)} if roots else {"root": str(context.root)}
+
     def is_complete(self, context: Context, folder: TableFolder, before: FolderManifest) -> bool:
         """Return False if something besides the tables is missing from the current version."""
         del context, folder, before
@@ -142,6 +147,7 @@ class Materialize(Job):
             kind="address",
             required=True,
         ),
+        Option("roots", "Materialize the stores that match this pattern instead of ROOT."),
         Option("branch", "The branch; * for all branches.", default=""),
         Option("at", "A seq or a time, instead of now."),
         Option(
@@ -176,6 +182,7 @@ class Materialize(Job):
             with TableObjects(url) as objects:
                 objects.check(tables, model.origin(context))
         cut = _read_cut(context, tables[0])
+        _check_spaces(cut)
         for bad in cut.bad:
             context.skip(bad.space, bad.problem)
         changes = model.compare(context, cut, before)
@@ -312,7 +319,7 @@ def _check_origin(before: FolderManifest | None, context: Context, model: Materi
 
 def _read_cut(context: Context, table: str) -> Cut:
     options = {
-        "root": str(context.root),
+        **_materializer(context).stores(context),
         "model": context.options["model"],
         "table": table,
         "at": context.options["at"] or "",
@@ -321,6 +328,18 @@ def _read_cut(context: Context, table: str) -> Cut:
     if context.options["branch"]:
         options["branch"] = context.options["branch"]
     return read_cut(read_options(options))
+
+
+def _check_spaces(cut: Cut) -> None:
+    """Raise InvalidInput if two stores have the same space: its rows would be one table's."""
+    found: dict[str, str] = {}
+    for bound in cut.bounds:
+        other = found.setdefault(bound.space, bound.root)
+        if other != bound.root:
+            raise InvalidInput(
+                f"space {bound.space} is in two stores: {other} and {bound.root}",
+                hint="Choose stores with different spaces, or another folder for each store.",
+            )
 
 
 def _changed_bounds(plan: Plan) -> tuple[FileBound, ...]:
