@@ -54,6 +54,17 @@ def test_every_file_that_is_named_exists():
     assert not [name for name in names if not is_in_the_tree(name)]
 
 
+def test_every_test_of_a_fault_exists():
+    faults = part("003").partition("### Faults")[2]
+    named, file = [], ""
+    for path, name in re.findall(r"`([\w./]*)::(\w+)`", faults):
+        file = path or file
+        named.append((file, name))
+    assert len(named) > 20
+    texts = {path: (ROOT / path).read_text(encoding="utf-8") for path, _ in named}
+    assert not [(path, name) for path, name in named if f"def {name}(" not in texts[path]]
+
+
 def test_every_trap_that_is_named_has_its_test():
     references = re.findall(r"`(test_space_traps_\w+\.py)` \(((?:\w\d+(?:, )?)+)\)", TEXT)
     assert references
