@@ -22,6 +22,7 @@ import msgspec
 from bench import commands, machine
 from bench.place import BUILD, RESULTS, ROOT, alone, newest_result
 from fourfold.kernel import Queries, load_queries
+from fourfold.limits import TRAVERSE_OBJECTS_MAX
 from fourfold.models.graphs import Graph, Graphs
 from fourfold.store import open_store
 
@@ -157,13 +158,13 @@ class Fourfold(Engine):
         return 0 if path is None else len(path.edges)
 
     def reach(self, node: int) -> int:
-        return len(self.app.traverse(node, depth=DEPTH, limit=10_000).objects)
+        return len(self.app.traverse(node, depth=DEPTH, limit=TRAVERSE_OBJECTS_MAX).objects)
 
     def attrs(self, parent: int) -> int:
         """Count the attributes of a parent."""
         return len(self.graphs.current_attrs(self.app.app_id, parent_ids=[parent]))
 
-    def curves(self) -> Iterator[Curve]:
+    def curves(self, folder: Path) -> Iterator[Curve]:
         """Read and verify an attribute with more and more versions."""
         text = self.app.register_type("attr", "text")
         reads, checks = {}, {}
@@ -176,9 +177,8 @@ class Fourfold(Engine):
                         self.app.update("attr", attr, {"value_text": f"{number}"}, txn=txn)
             reads[versions] = _share(_times(self.attrs, [(parent,)] * REPEATS)[0], 0.5)
         yield Curve("current_attrs, ms", reads)
-        with TemporaryDirectory(dir=BUILD, prefix="work-") as folder:
-            for versions in (10_000, 20_000, 40_000):
-                checks[versions] = _verify_s(Path(folder) / str(versions), versions)
+        for versions in (10_000, 20_000, 40_000):
+            checks[versions] = _verify_s(folder / str(versions), versions)
         yield Curve("verify, s", checks)
 
 
@@ -216,16 +216,13 @@ class Kuzu(Engine):
             self._connection.execute(sql)
         self._connection.execute(SQL.kuzu_copy_nodes.replace("{path}", str(nodes)))
         self._connection.execute(SQL.kuzu_copy_links.replace("{path}", str(links)))
-        self._prepared: dict[str, Any] = {}
 
     def close(self) -> None:
         self._connection.close()
         self._database.close()
 
     def _ask(self, sql: str, **params: int) -> int:
-        if sql not in self._prepared:
-            self._prepared[sql] = self._connection.prepare(sql)
-        result = self._connection.execute(self._prepared[sql], params)
+        result = self._connection.execute(sql, params)
         return int(result.get_next()[0]) if result.has_next() else 0
 
     def hop(self, node: int) -> int:
@@ -303,8 +300,25 @@ def questions(
         "the same from the hub to it": ("exists", [(HUB, node()) for _ in range(REPEATS)]),
         "edges of the hub, counted": ("count", [(HUB,)] * SLOW_REPEATS),
         "shortest path of up to 6": ("path", [(node(), node()) for _ in range(SLOW_REPEATS * 2)]),
-        "all within 6": ("reach", [(node(),) for _ in range(SLOW_REPEATS)]),
+        "all within 6": ("reach", _starts(edges, node)),
     }
+
+
+def _starts(edges: list[tuple[int, int]], node: Callable[[], int]) -> list[tuple[int, ...]]:
+    """Nodes from which a walk reaches no more than Fourfold returns at once."""
+    targets: dict[int, list[int]] = {}
+    for src, dst in edges:
+        targets.setdefault(src, []).append(dst)
+    starts: list[tuple[int, ...]] = []
+    while len(starts) < SLOW_REPEATS:
+        start = node()
+        seen, level = {start}, [start]
+        for _ in range(DEPTH):
+            level = list({dst for src in level for dst in targets.get(src, ())} - seen)
+            seen.update(level)
+        if len(seen) <= TRAVERSE_OBJECTS_MAX:
+            starts.append((start,))
+    return starts
 
 
 def _times(ask: Ask, parameters: list[Any]) -> tuple[list[float], list[int]]:
@@ -345,8 +359,9 @@ def run(folder: Path, sizes: Sizes, say: Callable[[str], None]) -> EngineResult:
                 raise WrongAnswer(f"{question}: {engine.name} does not agree with Fourfold")
             p50, p95 = _share(times, 0.5), _share(times, 0.95)
             result.answers.append(Answer(question, engine.name, p50, p95, max(counts)))
+            say(f"  {question}: {p50:.3g} ms ({p95:.3g})")
         if isinstance(opened, Fourfold):
-            result.curves += opened.curves()
+            result.curves += opened.curves(folder)
         opened.close()
     result.finished_at = datetime.now(UTC).isoformat(timespec="seconds")
     return result
@@ -379,8 +394,14 @@ def markdown(result: EngineResult, path: str) -> str:
 
 @click.command()
 @click.option("--quick", is_flag=True, help="A small graph; no result is written.")
+@click.option(
+    "--folder",
+    type=click.Path(path_type=Path, file_okay=False, exists=True),
+    default=BUILD,
+    help="Folder of the store.",
+)
 @click.option("--docs", is_flag=True, help="Write the newest results into docs/performance.md.")
-def main(*, quick: bool, docs: bool) -> None:
+def main(*, quick: bool, folder: Path, docs: bool) -> None:
     """Ask Fourfold, Kuzu and DuckDB the same questions about the same graph."""
     console = commands.console()
     if docs:
@@ -388,8 +409,8 @@ def main(*, quick: bool, docs: bool) -> None:
         figures = markdown(commands.load(path, EngineResult), str(path.relative_to(ROOT)))
         console.print(commands.document("graph engines", path, figures))
         return
-    with alone(), TemporaryDirectory(dir=BUILD, prefix="work-") as folder:
-        result = run(Path(folder), QUICK if quick else Sizes(), console.print)
+    with alone(), TemporaryDirectory(dir=folder, prefix="work-") as work:
+        result = run(Path(work), QUICK if quick else Sizes(), console.print)
     path = BUILD / f"newest-{NAME}.json"
     if not quick:
         path = RESULTS / f"{NAME}-{datetime.now(UTC):%Y-%m-%d}.json"
