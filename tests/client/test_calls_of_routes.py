@@ -145,6 +145,7 @@ CALLS = {
     "list_apps": lambda c: c.store.graphs.list(),
     "register_app": lambda c: c.store.graphs.create("notes"),
     "get_app": lambda c: c.store.graphs.open("notes"),
+    "set_app_limits": lambda c: c.graph.set_limits(rows_max=10),
     "list_types": lambda c: c.graph.types(),
     "register_type": lambda c: c.graph.register_type("parent", "note"),
     "set_rule": lambda c: c.graph.set_rule("attr", "age", {"most": 1}),

@@ -309,6 +309,22 @@ def test_values_are_found_and_aggregated(notes):
         notes.find("none")
 
 
+def test_limits_of_an_app_are_set_and_enforced(notes):
+    kind = notes.register_type("parent", "note")
+    usage = notes.set_limits(rows_max=2, bytes_max=100)
+    assert (usage.app_id, usage.rows_max, usage.bytes_max) == (notes.app_id, 2, 100)
+    assert notes.usage == usage
+    row = {"type_id": kind, "owner_identity": 1}
+    with pytest.raises(errors.LimitExceeded):
+        notes.insert("parent", [row] * 3)
+    notes.insert("parent", [row] * 2)
+    assert notes.set_limits(bytes_max=100)[1:] == (2, 0, None, 100)
+    notes.insert("parent", [row])
+    for wrong in (-1, 1.5, "2", True):
+        with pytest.raises(errors.InvalidInput):
+            notes.set_limits(rows_max=wrong)
+
+
 def test_rules_of_types_are_set_described_and_enforced(notes):
     kind, text = notes.register_type("parent", "note"), notes.register_type("attr", "text")
     rule = {"on": ["note"], "value": "text", "unique": True}

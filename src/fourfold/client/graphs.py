@@ -110,6 +110,16 @@ class GraphCalls:
         """Build the request that creates an app, if there is none of that slug."""
         return Call("PUT", self._app(slug), f"create the app {slug!r}", {}, {"title": title})
 
+    def set_limits(self, slug: str, rows_max: int | None, bytes_max: int | None) -> Call:
+        """Build the request that sets the limits of an app, checked as locally."""
+        body = {"rows_max": rows_max, "bytes_max": bytes_max}
+        for name, value in body.items():
+            if value is not None:
+                validation.check_integer(value, name)
+        operation = f"set the limits of {slug!r}"
+        path = self._app(slug, "/limits")
+        return Call("PUT", path, operation, _JSON, {}, msgspec.json.encode(body))
+
     def list_types(self, slug: str) -> Call:
         """Build the request for the types of an app."""
         return Call("GET", self._app(slug, "/types"), f"list the types of {slug!r}", {}, {})

@@ -54,6 +54,7 @@ from fourfold.wire.graphs import (
     NeighboursQuery,
     NewAppQuery,
     NewEnvelope,
+    NewLimits,
     NewRule,
     NewType,
     ObjectHeaders,
@@ -138,6 +139,11 @@ class GraphRoutes:
         graphs = await self._graphs.get()
         at = await parse_store_time(self._graphs.store, self._workers, query.at)
         return Reply(await self._workers.run(lambda: _app_info(graphs, graphs.app(app, at), at)))
+
+    async def set_limits(self, _request: Request, app: str, body: NewLimits) -> Reply:
+        """Set the limits of an app."""
+        graphs = await self._graphs.get()
+        return Reply(await self._workers.write(_set_limits, graphs, app, body))
 
     async def list_types(self, _request: Request, app: str, query: TypesQuery) -> Reply:
         """Return a page of the types of an app."""
@@ -306,6 +312,12 @@ def _register_type(graphs: Graphs, slug: str, body: NewType) -> tuple[TypeInfo, 
         type_id = graphs.register_type(app_id, body.kind, body.type_key)
     info = TypeInfo(id=type_id, kind=body.kind, type_key=body.type_key)
     return info, type_id not in known
+
+
+def _set_limits(graphs: Graphs, slug: str, body: NewLimits) -> AppInfo:
+    app = graphs.app(slug)
+    graphs.set_limits(app.app_id, rows_max=body.rows_max, bytes_max=body.bytes_max)
+    return _app_info(graphs, app, None)
 
 
 def _set_rule(graphs: Graphs, slug: str, body: NewRule) -> DescriptionInfo:
@@ -533,6 +545,15 @@ _ROUTES: Final = (
         scope="read",
         query=AppQuery,
         ok={200: Ok("The app.", AppInfo)},
+        errors=(NotFound,),
+    ),
+    graph_route(
+        *("PUT", f"{APP}/limits", GraphRoutes.set_limits),
+        operation="set_app_limits",
+        summary="Set how many rows and bytes an app may hold; existing rows stay.",
+        scope="admin",
+        body=NewLimits,
+        ok={200: Ok("The app with its limits.", AppInfo)},
         errors=(NotFound,),
     ),
     graph_route(

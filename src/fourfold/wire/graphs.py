@@ -45,6 +45,13 @@ class AppInfo(Struct, kw_only=True, frozen=True):
     """Id of this node; its own rows have an empty `origin`."""
 
 
+class NewLimits(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
+    """The limits of an app; null means unlimited."""
+
+    rows_max: Integer | None
+    bytes_max: Integer | None
+
+
 class AppPage(Page, kw_only=True, frozen=True):
     """A page of apps, in the order of their names."""
 

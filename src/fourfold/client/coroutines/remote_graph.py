@@ -77,6 +77,16 @@ class AsyncRemoteGraph(AsyncGraphContainer):
         response = await self._connection.send(self._calls.get_app(self.slug))
         return graphs.to_usage(graphs.parse(response, wire.AppInfo))
 
+    async def set_limits(
+        self, *, rows_max: int | None = None, bytes_max: int | None = None
+    ) -> Usage:
+        """Set the limits of the app; None means unlimited. Existing rows stay.
+
+        A write that would exceed a limit is refused as a whole. The key must have the scope admin.
+        """
+        call = self._calls.set_limits(self.slug, rows_max, bytes_max)
+        return graphs.to_usage(graphs.parse(await self._connection.send(call), wire.AppInfo))
+
     async def types(self) -> Rows[Type]:
         """Return the registered types."""
         return Rows(await self.graphs.list_types(self.app_id), Type)

@@ -78,6 +78,14 @@ class RemoteGraph(GraphContainer):
         response = self._connection.send(self._calls.get_app(self.slug))
         return graphs.to_usage(graphs.parse(response, wire.AppInfo))
 
+    def set_limits(self, *, rows_max: int | None = None, bytes_max: int | None = None) -> Usage:
+        """Set the limits of the app; None means unlimited. Existing rows stay.
+
+        A write that would exceed a limit is refused as a whole. The key must have the scope admin.
+        """
+        call = self._calls.set_limits(self.slug, rows_max, bytes_max)
+        return graphs.to_usage(graphs.parse(self._connection.send(call), wire.AppInfo))
+
     def types(self) -> Rows[Type]:
         """Return the registered types."""
         return Rows(self.graphs.list_types(self.app_id), Type)

@@ -77,6 +77,13 @@ class Graph:
         """The rows and bytes that the app stores, and its limits."""
         return self.graphs.usage(self.app_id)
 
+    def set_limits(self, *, rows_max: int | None = None, bytes_max: int | None = None) -> Usage:
+        """Set the limits of the app; None means unlimited. Existing rows stay.
+
+        A write that would exceed a limit is refused as a whole.
+        """
+        return self.graphs.set_limits(self.app_id, rows_max=rows_max, bytes_max=bytes_max)
+
     def types(self) -> Rows[Type]:
         """Return the registered types."""
         return Rows(self.graphs.list_types(self.app_id), Type)
