@@ -24,7 +24,19 @@ from support.properties import THOROUGH, examples
 
 SPARK = "tests/pipeline/"
 # Packages whose files take longest come first: then no worker is left with one of them at the end.
-LONGEST_FIRST = ("pipeline", "explorer", "repository", "archive", "server", "client", "documents")
+LONGEST_FIRST = (
+    *(
+        "explorer",
+        "pipeline",
+        "repository",
+        "reliability",
+        "archive",
+        "server",
+        "client",
+        "documents",
+    ),
+    "graphs",
+)
 MEMORY = Path("/dev/shm")
 MEMORY_BYTES_MIN = 4 << 30
 

@@ -294,7 +294,7 @@ class ArchiveMachine(RuleBasedStateMachine):
     def round(self, everything, later, calls):
         self.now += later
         self.due_faults += calls
-        self.archive.forgive()
+        self.archive.expire_backoffs()
         done = self.archive.round(everything=everything)
         for error in done.failures.values():
             assert error.retryable, error
@@ -343,7 +343,7 @@ class ArchiveMachine(RuleBasedStateMachine):
 
         failpoints.arm(point, die, at=at, repeat=True)
         try:
-            self.archive.forgive()
+            self.archive.expire_backoffs()
             self.archive.round(everything=everything)
             self.archive.compact()
             self.archive.index()

@@ -357,7 +357,7 @@ def test_segment_without_manifest_is_collected_after_stream_deletion(make, objec
     without_manifests(node)
     assert len(keys(objects, ".parquet")) == 1
     node.streams.delete("a")
-    node.archive.forgive()
+    node.archive.expire_backoffs()
     assert not node.archive.publish_all().failures
     assert len(keys(objects, ".parquet")) == 1
     node.archive.collect(grace_s=0)
@@ -371,7 +371,7 @@ def test_segment_without_manifest_survives_recreation_of_its_stream(make, object
     without_manifests(node)
     node.streams.delete("a")
     node.write("a", 5)
-    node.archive.forgive()
+    node.archive.expire_backoffs()
     node.archive.publish_all()
     node.archive.collect(grace_s=0)
     assert list(unclaimed_problems(node.database, objects)) == []

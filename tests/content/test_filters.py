@@ -212,13 +212,3 @@ def test_text_that_is_no_filter_is_refused(text):
     with pytest.raises(InvalidInput):
         filters.decode_filter(text)
     assert filters.decode_filter('{"a": 1}').matches({"a": 1.0})
-
-
-@given(st.lists(LEAVES))
-def test_sort_keys_order_all_scalar_values(values):
-    ordered = sorted(values, key=filters.sort_key)
-    order = ["null", "boolean", "number", "string"]
-    ranks = [order.index(kind(value)) for value in ordered]
-    assert ranks == sorted(ranks)
-    assert filters.sort_key([]) is None
-    assert filters.sort_key({}) is None

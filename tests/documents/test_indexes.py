@@ -9,7 +9,6 @@ import pytest
 from space_machine import DID
 
 import fourfold
-from fourfold.content.filters import sort_key
 from fourfold.errors import (
     AlreadyExists,
     InvalidInput,
@@ -37,6 +36,21 @@ VALUES = [
     "é",
     "\U0001f600",
 ]
+
+
+def sort_key(value):
+    """Return the key that orders values of all types; None for arrays, objects and nothing.
+
+    null, then false, true, numbers by value, strings by code points.
+    """
+    kind = type(value)
+    if value is None:
+        return (0, 0)
+    if kind is bool:
+        return (1, value)
+    if kind is int or kind is float:
+        return (2, value)
+    return (3, value) if kind is str else None
 
 
 def entries(space):

@@ -26,9 +26,14 @@ REGISTRY = re.compile(
 BANNED_WORDS = ("anew", "behind", "nobody", "somebody", "told", "whoever")
 BANNED = re.compile(rf"\b(?:{'|'.join(BANNED_WORDS)})\b", re.IGNORECASE)
 BANNED_IN_NAMES = re.compile(rf"(?<![a-z])(?:{'|'.join(BANNED_WORDS)})(?![a-z])", re.IGNORECASE)
-METAPHORS = ("bell", "desk", "discretion", "ear", "patience", "scout", "seat", "shelf", "vigil")
+METAPHORS = (
+    *("bell", "crowd", "desk", "discretion", "ear", "echoes", "forgive", "patience", "scout"),
+    *("seat", "shelf", "vigil", "wedge", "witness"),
+)
 """Words that stood for a term of the field: a notifier, a lease, a timeout."""
 METAPHOR = re.compile(rf"(?<![a-z])(?:{'|'.join(METAPHORS)})s?(?![a-z])", re.IGNORECASE)
+SPEAKING = re.compile(r"\b(?:speaks? of|lets? go of|says nothing of)\b", re.IGNORECASE)
+"""What a row or a process cannot do: it refers to, trims or sends."""
 PLACES = re.compile(r"\bbehind a (?:proxy|URL)|left-behind|stream_seq_behind", re.IGNORECASE)
 """Where "behind" is a place, not an order; a name in the object store, and a kind of error."""
 SOURCE_WORDS_MAX = {"told": 16}
@@ -230,6 +235,12 @@ def metaphors(source, module):
     yield from _matches(METAPHOR, separated, "stands for a term of the field; name that")
 
 
+def speaking(source, module):
+    """Yield phrases in which rows and processes speak; comments of migrations are a format."""
+    del module
+    yield from _matches(SPEAKING, source, "stands for a term of the field; name that")
+
+
 def banned_names(source, module):
     """Yield the banned words of a text and of the names in it, such as those of tests."""
     del module
@@ -387,6 +398,8 @@ def test_source_and_documentation_use_terms_instead_of_metaphors():
     # The changelog has the old names of what was renamed.
     pages = [page for page in tree.pages() if page.name != "CHANGELOG.md"]
     assert not complaints(metaphors, [*sources, *pages])
+    current = [path for path in sources if "migrations" not in path.parts]
+    assert not complaints(speaking, [*current, *pages])
 
 
 def test_tiny_modules_with_one_importer_have_a_reason():
@@ -472,6 +485,7 @@ def test_requirement_files_pin_by_hash_and_name_no_address():
         (banned_words, "the records be" + "hind an offset"),
         (banned_names, "def test_no" + "body_waits(): pass"),
         (metaphors, "class ReadPatience: pass"),
+        (speaking, "-- No row speaks of it."),
         (metaphors, "patience_s = 1"),
         (metaphors, "Rings the bells."),
     ],

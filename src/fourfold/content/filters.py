@@ -248,21 +248,6 @@ def decode_filter(text: str | bytes) -> Filter:
     return parse_filter(where)
 
 
-def sort_key(value: Any) -> tuple[int, Any] | None:
-    """Return the key that orders values of all types; None for arrays, objects and nothing.
-
-    null, then false, true, numbers by value, strings by code points.
-    """
-    kind = type(value)
-    if value is None:
-        return (0, 0)
-    if kind is bool:
-        return (1, value)
-    if kind is int or kind is float:
-        return (2, value)
-    return (3, value) if kind is str else None
-
-
 def equal(left: Any, right: Any) -> bool:
     """Return True if two values are equal as JSON: 1 equals 1.0, and true does not equal 1."""
     kind = _TYPE_OF.get(type(left))

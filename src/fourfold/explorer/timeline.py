@@ -84,7 +84,7 @@ def _marks(
 
 
 def _mark(event: EventRecord) -> dict[str, Any]:
-    """Return what the timeline needs of an event."""
+    """Return the fields of an event that the timeline draws."""
     data = decode_data(event)
     part: dict[str, Any] = next(
         (data[name] for name in ("step", "eval", "turn") if name in data), {}

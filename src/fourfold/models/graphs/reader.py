@@ -194,7 +194,7 @@ class Reader:
         known = {edge.id for edge in outgoing}
         incoming = [edge for edge in pointing("edge", f"dst_{kind}_id") if edge.id not in known]
         ratings: list[Rating] = pointing("rating", f"target_{kind}_id")
-        # Neither direction crowds out the other.
+        # Neither direction hides the other.
         out_max = max(limit // 2, limit - len(incoming))
         edges = [*outgoing[:out_max], *incoming[: limit - min(out_max, len(outgoing))]]
         complete = len(edges) == len(outgoing) + len(incoming)

@@ -191,7 +191,7 @@ def _parse_cursor(text: str, request: SessionSearch) -> SessionSearchCursor:
 
 
 def _bounds(sessions: Sessions, reading: LogReader, request: SessionSearch) -> TextHitsQuery:
-    """Return the search of the index without its page."""
+    """Return the query of the index, without the bounds of a page."""
     expression = f"text : ({request.text.match_expression()})"
     ids = (request.prefix, f"{request.prefix}{_ID_MAX}")
     until_at, until_event = _TIME_MAX, EVENT_MAX

@@ -2,7 +2,7 @@
 
 -- name: moved_since
 -- The streams whose manifests were written at or after a time, and how far each tells of its stream. That is the end of its
--- last published segment: while the log lets go of records, `uploaded_through` lies within the next one.
+-- last published segment: while records are trimmed from the log, `uploaded_through` lies within the next one.
 SELECT m.stream, m.uploaded_generation,
        coalesce(
            (SELECT g.end_offset FROM segments AS g WHERE g.stream = s.stream AND g.uploaded_at_ms IS NOT NULL

@@ -33,7 +33,7 @@ _Result = tuple[str, int, str, dict[str, int], tuple[int, int] | None]
 
 @dataclass(slots=True)
 class CompanionsReport:
-    """The outcome of the waves."""
+    """Counts of the companions that were built, and the streams that failed."""
 
     companions: int = 0
     bytes: int = 0

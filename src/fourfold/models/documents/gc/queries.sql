@@ -1,4 +1,4 @@
--- What collections, and the readers that must know of them, ask a space of revisions. A space of facts answers most of
+-- Queries of gc, and of the readers that depend on it, in a space of revisions. A space of facts answers most of
 -- these word for word, through its view `revision`; the others stand in its own queries.
 
 -- name: horizon

@@ -303,7 +303,7 @@ def time_before(age_s: float) -> str:
 
 
 def list_unreferenced(space: Space, moment: str) -> list[str]:
-    """Return the blobs before a time that nothing readable mentions now. Only reads."""
+    """Return blobs stored before a time that no readable revision mentions; write nothing."""
     candidates = _candidates(space, moment)
     _strike_mentioned(space, candidates)
     return sorted(candidates)

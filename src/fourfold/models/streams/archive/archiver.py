@@ -534,7 +534,7 @@ class Archive:
     def _back_off(self, name: str, error: FourfoldError) -> None:
         self._backoffs.fail(name, error, block=isinstance(error, PublisherFenced))
 
-    def forgive(self) -> None:
+    def expire_backoffs(self) -> None:
         """Retry failed streams without waiting, except those of other nodes."""
         self._backoffs.expire()
 

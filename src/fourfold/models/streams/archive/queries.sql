@@ -225,7 +225,7 @@ INSERT INTO retired_objects (object_key, stream, size_bytes, retired_at_ms) VALU
 ON CONFLICT (object_key) DO NOTHING
 
 -- name: expect_object
--- An object is about to be uploaded, that nothing speaks of yet.
+-- An object is about to be uploaded, to which nothing refers yet.
 INSERT OR REPLACE INTO pending_objects (object_key, stream, size_bytes) VALUES (?1, ?2, ?3)
 
 -- name: object_is_named
@@ -235,14 +235,14 @@ DELETE FROM pending_objects WHERE object_key = ?1
 SELECT object_key, stream, size_bytes FROM pending_objects
 
 -- name: is_claimed
--- Whether anything here speaks of an object, or knows that it is to be deleted: ?1 its key, ?2 what it is called here.
+-- 1 if a row refers to an object or will delete it: ?1 its key, ?2 what it is called here.
 SELECT EXISTS (SELECT 1 FROM segments WHERE segment_id = ?2) OR EXISTS (SELECT 1 FROM segment_swaps WHERE segment_id = ?2)
     OR EXISTS (SELECT 1 FROM key_runs WHERE object_key = ?1) OR EXISTS (SELECT 1 FROM retired_objects WHERE object_key = ?1)
     OR EXISTS (SELECT 1 FROM pending_objects WHERE object_key = ?1)
     OR EXISTS (SELECT 1 FROM search_segment_companions WHERE object_key = ?1)
 
 -- name: is_named
--- Whether anything speaks of an object: ?2 is what it is called here.
+-- 1 if a row refers to an object: ?2 is what it is called here.
 SELECT EXISTS (SELECT 1 FROM segments WHERE segment_id = ?2) OR EXISTS (SELECT 1 FROM segment_swaps WHERE segment_id = ?2)
     OR EXISTS (SELECT 1 FROM key_runs WHERE object_key = ?1)
     OR EXISTS (SELECT 1 FROM search_segment_companions WHERE object_key = ?1)

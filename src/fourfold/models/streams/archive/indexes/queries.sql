@@ -47,7 +47,7 @@ UPDATE key_runs SET retired_at_ms = ?2 WHERE run_id = ?1 AND retired_at_ms IS NU
 UPDATE key_runs SET retired_at_ms = ?3 WHERE stream = ?1 AND retired_at_ms IS NULL AND end_offset < ?2
 
 -- name: left_out
--- A manifest is up that does not speak of a run any more.
+-- A manifest that does not refer to a run is published.
 UPDATE key_runs SET retired_gen = ?2 WHERE run_id = ?1 AND retired_gen IS NULL
 
 -- name: forget_run
