@@ -39,7 +39,8 @@ def test_coroutine_cancelled_while_queued_is_not_executed(db):
         ledger.queued(db, 3)
         cancel.set()
         # The cancellation is known to the loop's thread before the writer is free again.
-        ledger.wait_until(lambda: any(each.future.cancelled() for each in list(db._group._queue)))
+        [batch] = db._group._queue
+        ledger.wait_until(lambda: any(future.cancelled() for *_, future in batch.entries))
     results = loop.outcome()
     assert isinstance(results["b"], asyncio.CancelledError)
     assert (results["a"], results["c"]) == (1, 2)

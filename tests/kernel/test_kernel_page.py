@@ -11,7 +11,8 @@ from fourfold import kernel, limits
 from fourfold.kernel import GroupLimits, Options, Profile, Thresholds, failpoints, profiles
 from fourfold.kernel.backup import Sidecar
 from fourfold.kernel.bulk_insert import BULK_ROWS_PER_STATEMENT
-from fourfold.kernel.group_commit import CAUTIOUS_GROUPS, INLINE_COMMIT_MS_MAX
+from fourfold.kernel.group_commit import INLINE_COMMIT_MS_MAX
+from fourfold.kernel.group_runner import CAUTIOUS_GROUPS
 from fourfold.kernel.metrics import BUSY_WINDOW_S, SLOW_LOG_ENTRIES
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "kernel.md").read_text(encoding="utf-8")

@@ -135,15 +135,92 @@ class FutureRequest(LoopRequest, eq=False, kw_only=True):
             except asyncio.InvalidStateError:
                 # It was cancelled.
                 return
-        elif future.done():
-            return
-        elif isinstance(error, StopIteration):
-            # A future cannot carry StopIteration: it would silently end the awaiting coroutine.
-            wrapped = RuntimeError(f"the work raised {error!r}")
-            wrapped.__cause__ = error
-            future.set_exception(wrapped)
         else:
-            future.set_exception(error)
+            _fail(future, error)
+
+
+def _fail(future: asyncio.Future[Any], error: BaseException) -> None:
+    """Set the error of a future unless it was cancelled."""
+    if future.done():
+        return
+    if isinstance(error, StopIteration):
+        # A future cannot carry StopIteration: it would silently end the awaiting coroutine.
+        wrapped = RuntimeError(f"the work raised {error!r}")
+        wrapped.__cause__ = error
+        error = wrapped
+    future.set_exception(error)
+
+
+Entry = tuple[Work, int, float, "asyncio.Future[Any]"]
+"""Work of a coroutine, its size, its deadline, and the future that the coroutine awaits."""
+
+
+class FutureBatch(LoopRequest, eq=False, kw_only=True):
+    """Coroutines of one loop, each with its own work and future, as one request.
+
+    Nearly all of them succeed, and then a coroutine costs a tuple and a result. If the work of one
+    fails, the batch is split, and a request for each coroutine runs instead.
+
+    While it is queued, the thread of its loop may add entries.
+    """
+
+    entries: list[Entry] = []
+    hooked: list[tuple[asyncio.Future[Any], list[Callable[[], None]]]] = []
+    """Hooks of entries to call after the commit."""
+    failed: list[tuple[asyncio.Future[Any], Exception]] = []
+    """Errors of entries that wrote nothing, and of these hooks."""
+    parts: list[FutureRequest] | None = None
+    """The requests that it was split into."""
+
+    @classmethod
+    def begin(cls, entry: Entry, loop: asyncio.AbstractEventLoop) -> FutureBatch:
+        """Return a request with one entry. Each entry has its own deadline."""
+        return cls(_no_work, entry[1], float("inf"), loop=loop, entries=[entry])
+
+    def seal(self) -> None:
+        """Count the entries, when no more are added."""
+        self.count = len(self.entries)
+        self.size = sum([size for _, size, _, _ in self.entries])
+
+    def reset(self) -> None:
+        """Discard the outcome of a run that was rolled back."""
+        self.result = self.error = None
+        self.hooked, self.failed = [], []
+
+    def split(self) -> list[FutureRequest]:
+        """Return a request for each coroutine; their outcomes are those of the batch then."""
+        self.parts = [self._part(entry) for entry in self.entries]
+        return self.parts
+
+    def remove_late(self, now: float) -> list[FutureRequest]:
+        """Remove the entries with a deadline before `now` from a sealed batch; return them."""
+        late = [self._part(entry) for entry in self.entries if entry[2] < now]
+        self.entries = [entry for entry in self.entries if entry[2] >= now]
+        self.seal()
+        return late
+
+    def _part(self, entry: Entry) -> FutureRequest:
+        work, size, deadline, future = entry
+        return FutureRequest(work, size, deadline, loop=self.loop, future=future)
+
+    def resolve(self) -> None:
+        """Set the outcomes of the futures that were not cancelled. Runs on the loop's thread."""
+        error = self.error
+        if error is not None:
+            for _, _, _, future in self.entries:
+                if not future.done():
+                    future.set_exception(
+                        error.copy() if isinstance(error, FourfoldError) else error
+                    )
+        elif self.parts is not None:
+            for part in self.parts:
+                part.resolve()
+        else:
+            for future, its_error in self.failed:
+                _fail(future, its_error)
+            for (_, _, _, future), result in zip(self.entries, self.result, strict=True):
+                if not future.done():
+                    future.set_result(result)
 
 
 class BatchRequest(LoopRequest, eq=False, kw_only=True):

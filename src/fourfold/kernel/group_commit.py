@@ -12,11 +12,6 @@ Work may run more than once, so it may have no effects except through its transa
 The queue is bounded in requests and in bytes. When it is full, the caller gets Overloaded, and
 nothing was written.
 
-A failing request never fails the others of its group. A request that raises before it wrote
-anything is left out. If it raises after a write, the whole transaction is rolled back and run
-again, each request in its own savepoint. If SQLite itself rolled back the transaction, the request
-at fault is removed and the others run again.
-
 Callers on an event loop queue like threads do, and the loop commits the queue in its next
 iteration. Where several callers appended together recently, it waits for as many, but no longer
 than until an iteration adds none. So callers that one commit completed share the next one, and a
@@ -31,7 +26,7 @@ import time
 import weakref
 from asyncio import get_running_loop
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -40,20 +35,19 @@ from typing import Any, Final, Literal
 from fourfold import limits
 from fourfold.errors import (
     Closed,
-    Conflict,
     DeadlineExceeded,
-    DiskFull,
     FourfoldError,
     LockTimeout,
     Overloaded,
     Refused,
     TooLarge,
 )
-from fourfold.kernel import commit_traces, failpoints
+from fourfold.kernel import commit_traces
 from fourfold.kernel.commit_request import (
     BatchRequest,
     BatchWork,
     CommitRequest,
+    FutureBatch,
     FutureRequest,
     LoopRequest,
     LowPriorityRequest,
@@ -64,6 +58,7 @@ from fourfold.kernel.commit_request import (
     commit_threads,
     complete,
 )
+from fourfold.kernel.group_runner import GroupRunner, commit_or_rollback, deadline_error
 from fourfold.kernel.transaction import Transaction
 from fourfold.kernel.writer import Writer
 
@@ -72,219 +67,10 @@ QUEUE_LOOK_S: Final = 0.1
 """Interval at which deadlines are checked while coroutines wait for the writer."""
 INLINE_COMMIT_MS_MAX: Final = 4.0
 """Commits that take longer on average move from the event loop to a thread."""
-CAUTIOUS_GROUPS: Final = 16
-"""Groups with a savepoint per request after one request spoilt a shared transaction."""
 
 
 _open: ContextVar[tuple[Transaction, ...]] = ContextVar("open_transactions", default=())
 """Transactions that the current task, or the one that started it, has opened with `write`."""
-
-
-class _GroupFailed(Exception):
-    """A request failed after a write: the group must run again without it, or with savepoints."""
-
-
-def deadline_error(subject: str) -> DeadlineExceeded:
-    """Return the error of a request whose deadline passed in the queue."""
-    return DeadlineExceeded(f"{subject}: the deadline passed while the write was queued")
-
-
-class GroupRunner:
-    """Runs groups of requests. The caller holds the lock of the writer."""
-
-    def __init__(self, writer: Writer, wake_ups: WakeUps) -> None:
-        self._writer = writer
-        self._wake_ups = wake_ups
-        self._cautious = 0
-        """Number of following groups that run in savepoints, because an earlier one failed."""
-
-    def run(self, group: Sequence[CommitRequest], here: asyncio.AbstractEventLoop | None) -> None:
-        """Run all requests of `group` and complete them. `here` is the loop of this thread."""
-        runnable = self._runnable(group)
-        try:
-            if runnable:
-                self._commit(runnable)
-        except FourfoldError as error:
-            self._fail_all(runnable, error)
-        except BaseException as error:
-            self._fail_all(runnable, error)
-            raise
-        finally:
-            try:
-                if failpoints.armed:
-                    failpoints.hit("kernel.acknowledge.before")
-            finally:
-                complete(group, here, self._wake_ups)
-                if self._writer.acknowledged:
-                    self._writer.run_acknowledged()
-
-    def run_alone(self, work: Work, deadline: float) -> Any:
-        """Run and commit `work` in its own transaction; return its result."""
-        writer = self._writer
-        try:
-            txn = writer.begin(deadline)
-            result = work(txn)
-            txn._check_not_rolled_back()  # noqa: SLF001
-        except BaseException:
-            writer.rollback()
-            raise
-        hooks = txn._after_commit  # noqa: SLF001
-        commit_or_rollback(writer)
-        writer.metrics.record_group(1, 1)
-        if commit_traces.armed:
-            commit_traces.add_own(writer)
-        try:
-            if hooks:
-                writer.run_hooks(hooks)
-        finally:
-            if failpoints.armed:
-                failpoints.hit("kernel.acknowledge.before")
-            if writer.acknowledged:
-                # The caller is this thread; it returns after these hooks.
-                writer.run_acknowledged()
-        return result
-
-    def _fail_all(self, requests: Sequence[CommitRequest], error: BaseException) -> None:
-        """Set one error for all requests, so that no caller waits for an interrupted leader."""
-        for request in requests:
-            request.reset()
-            request.error = (
-                error.copy()
-                if isinstance(error, FourfoldError)
-                else Closed(f"{self._writer.subject}: the writer was interrupted by {error!r}")
-            )
-
-    def _runnable(self, group: Sequence[CommitRequest]) -> list[CommitRequest]:
-        """Return the requests that are neither late nor cancelled."""
-        now = time.monotonic()
-        for request in group:
-            if request.deadline < now:
-                request.error = deadline_error(self._writer.subject)
-        return [
-            request
-            for request in group
-            if request.error is None
-            and (type(request) is not FutureRequest or not request.future.cancelled())
-        ]
-
-    def _commit(self, group: list[CommitRequest]) -> None:
-        """Run and commit the group, in as few transactions as its errors allow."""
-        guarded = self._cautious > 0
-        self._cautious = max(0, self._cautious - 1)
-        left = group
-        while left:
-            try:
-                self._attempt(left, guarded=guarded and len(left) > 1)
-            except _GroupFailed:
-                guarded = True
-                self._cautious = CAUTIOUS_GROUPS
-                left = [request for request in left if not request.blamed]
-                for request in left:
-                    request.reset()
-                continue
-            except (DiskFull, Conflict) as error:
-                if len(left) == 1:
-                    left[0].reset()
-                    left[0].error = error
-                    return
-                self._commit_separately(left)
-            return
-
-    def _commit_separately(self, group: list[CommitRequest]) -> None:
-        """Commit each request alone, after a full disk or a conflict at COMMIT."""
-        for request in group:
-            request.reset()
-            try:  # The error belongs to this request: earlier ones may be committed already.
-                self._commit([request])
-            except FourfoldError as error:
-                request.reset()
-                request.error = error
-
-    def _attempt(self, group: list[CommitRequest], *, guarded: bool) -> None:
-        writer = self._writer
-        try:
-            # Each request has its own deadline, set when it runs.
-            txn = writer.begin(float("inf"))
-            self._run_all(txn, group, guarded=guarded)
-        except BaseException:
-            writer.rollback()
-            raise
-        if all(request.error is not None for request in group):
-            writer.rollback()
-            return
-        commit_or_rollback(writer)
-        requests = items = 0
-        for request in group:
-            if request.error is None:
-                requests += 1
-                items += request.count
-                if request.hooks is not None:
-                    self._call_hooks(request)
-        writer.metrics.record_group(requests, items)
-        if commit_traces.armed:
-            commit_traces.add(writer, group, items)
-
-    def _run_all(self, txn: Transaction, group: list[CommitRequest], *, guarded: bool) -> None:
-        """Run every request of a group. This is the hot loop of every write: keep it short."""
-        writer = self._writer
-        total_changes = writer.connection.total_changes
-        for request in group:
-            writer.deadline = request.deadline
-            txn._touched = False  # noqa: SLF001
-            before = total_changes()
-            try:
-                if guarded:
-                    with txn.savepoint():
-                        request.result = request.work(txn)
-                else:
-                    request.result = request.work(txn)
-            except Exception as error:  # noqa: BLE001  (any error belongs to its caller)
-                if txn._after_commit is not None:  # noqa: SLF001
-                    # The scratch may hold notes for hooks that will not run.
-                    txn._after_commit = None  # noqa: SLF001
-                    txn.scratch.clear()
-                harmless = not txn._touched and total_changes() == before  # noqa: SLF001
-                self._handle_failure(
-                    request, error, contained=guarded or harmless or len(group) == 1
-                )
-            else:
-                if txn._after_commit is not None:  # noqa: SLF001
-                    request.hooks, txn._after_commit = txn._after_commit, None  # noqa: SLF001
-                if txn._rollback_error is not None:  # noqa: SLF001
-                    # It swallowed an error that rolled back the whole transaction.
-                    request.error = txn._rollback_error  # noqa: SLF001
-                    request.blamed = True
-                    raise _GroupFailed from txn._rollback_error  # noqa: SLF001
-
-    def _handle_failure(self, request: CommitRequest, error: Exception, *, contained: bool) -> None:
-        """Store the error of a request; raise _GroupFailed if the group must run again."""
-        intact = self._writer.connection.in_transaction
-        if intact and contained:
-            request.error = error
-        elif intact:
-            # In a savepoint it may succeed, or fail alone.
-            raise _GroupFailed from error
-        else:
-            # SQLite rolled back the transaction: exclude this request, run the others again.
-            request.error = error
-            request.blamed = True
-            raise _GroupFailed from error
-
-    def _call_hooks(self, request: CommitRequest) -> None:
-        try:
-            self._writer.run_hooks(request.hooks or ())
-        except Exception as error:  # noqa: BLE001  (raised to its own caller only)
-            request.error = error
-
-
-def commit_or_rollback(writer: Writer) -> None:
-    """Commit the writer's transaction; roll back what a failed commit leaves."""
-    try:
-        writer.commit()
-    except BaseException:
-        if writer.transaction is not None:
-            writer.rollback()
-        raise
 
 
 Placement = Literal["auto", "inline", "thread"]
@@ -311,8 +97,11 @@ class GroupCommit:
         self._group_bytes_max = bounds.group_bytes_max
         self._queue_bytes_max = bounds.queue_bytes_max
         self._queue_requests_max = bounds.queue_requests_max
+        self._small_bytes = min(bounds.group_bytes_max, bounds.queue_bytes_max)
+        self._small_requests = min(bounds.group_requests_max, bounds.queue_requests_max)
+        """Up to these, all that is queued fits into one transaction, and more may be queued."""
         self._queue: deque[CommitRequest] = deque()
-        self._batches: dict[asyncio.AbstractEventLoop, BatchRequest] = {}
+        self._batches: dict[asyncio.AbstractEventLoop, BatchRequest | FutureBatch] = {}
         """The request in the queue that a loop may still add items to."""
         self.queued_requests = 0
         """Number of callers that wait for a commit."""
@@ -396,7 +185,27 @@ class GroupCommit:
         """
         loop = get_running_loop()
         future: asyncio.Future[Any] = loop.create_future()
-        self._enqueue(FutureRequest(work, size, deadline, loop=loop, future=future))
+        if self._writer.transaction is not None:
+            self._check_not_in_own_transaction()
+        entry = (work, size, deadline, future)
+        with self._counters:
+            # This is a hot path: an open batch implies an open and sound database, and while all
+            # that is queued fits into one transaction, so does a batch of it.
+            batch, queued_bytes = self._batches.get(loop), self.queued_bytes + size
+            if (
+                type(batch) is FutureBatch
+                and queued_bytes <= self._small_bytes
+                and self.queued_requests < self._small_requests
+            ):
+                batch.entries.append(entry)
+                self.queued_bytes = queued_bytes
+                self.queued_requests += 1
+                return future
+        if commit_traces.armed:
+            # The trace of a commit is for the callers of a request, so this one is not shared.
+            self._enqueue(FutureRequest(work, size, deadline, loop=loop, future=future))
+        else:
+            self._enqueue(FutureBatch.begin(entry, loop))
         if loop not in self._scheduled:
             self._schedule(loop)
         return future
@@ -420,7 +229,7 @@ class GroupCommit:
             batch = self._batches.get(loop)
             # This is the hot path of a server: an open batch implies an open and sound database.
             if (
-                batch is not None
+                type(batch) is BatchRequest
                 and batch.run == run
                 and batch.count < self._group_requests_max
                 and batch.size + size <= self._group_bytes_max
@@ -508,7 +317,7 @@ class GroupCommit:
         """Reject new requests, and complete the queued ones."""
         with self._counters:
             self._closed = True
-            self._batches.clear()
+            self._seal_batches()
         deadline = time.monotonic() + limits.TRANSACTION_DEADLINE_S
         while self._queue and time.monotonic() < deadline:
             if self._writer.lock.acquire(timeout=0.05):
@@ -551,14 +360,24 @@ class GroupCommit:
                 or self._writer.failure is not None
             ):
                 raise self._rejection(size)
-            if type(request) is BatchRequest:
+            if type(request) is BatchRequest or type(request) is FutureBatch:
+                batch = self._batches.get(request.loop)
+                if type(batch) is FutureBatch:
+                    batch.seal()
                 self._batches[request.loop] = request
             elif self._batches:
                 # What a batch would still collect comes after this request.
-                self._batches.clear()
+                self._seal_batches()
             self._queue.append(request)
             self.queued_requests += 1
             self.queued_bytes += size
+
+    def _seal_batches(self) -> None:
+        """Let no batch get more items. The caller holds `_counters`."""
+        for batch in self._batches.values():
+            if type(batch) is FutureBatch:
+                batch.seal()
+        self._batches.clear()
 
     def _rejection(self, size: int) -> FourfoldError:
         """Return the error for a request of `size` bytes that cannot be queued."""
@@ -589,8 +408,8 @@ class GroupCommit:
 
     def _remove(self, request: CommitRequest) -> None:
         """Remove a request from the queue, which ends all batches. The caller holds `_counters`."""
+        self._seal_batches()
         self._queue.remove(request)
-        self._batches.clear()
         self.queued_requests -= request.count
         self.queued_bytes -= request.size
 
@@ -600,7 +419,7 @@ class GroupCommit:
         group: list[CommitRequest] = []
         count = size = 0
         with self._counters:
-            self._batches.clear()
+            self._seal_batches()
             if self.queued_requests <= count_max and self.queued_bytes <= size_max:
                 group.extend(queue)
                 queue.clear()
@@ -677,10 +496,24 @@ class GroupCommit:
             late = [request for request in waiting if now > request.deadline]
             for request in late:
                 self._remove(request)
+            self._seal_batches()
+            for batch in waiting:
+                if type(batch) is FutureBatch:
+                    late += self._remove_late(batch, now)
+            for request in late:
                 request.error = self._deadline_error()
         complete(late, loop, self._wake_ups)
         if len(waiting) > len(late):
             self._schedule(loop)
+
+    def _remove_late(self, batch: FutureBatch, now: float) -> list[FutureRequest]:
+        """Remove the late coroutines of a queued batch. The caller holds `_counters`."""
+        late = batch.remove_late(now)
+        self.queued_requests -= len(late)
+        self.queued_bytes -= sum(request.size for request in late)
+        if not batch.entries:
+            self._remove(batch)
+        return late
 
     def _flush_in_thread(self) -> None:
         lock = self._writer.lock
