@@ -13,7 +13,7 @@ import click
 
 from bench import commands, tables
 from bench.place import RESULTS, ROOT, newest_result
-from bench.reliability import fuzz, readers, soak
+from bench.reliability import fuzz, readers, sinks, soak
 from bench.reliability import kills as kill_rounds
 
 DOCUMENT = ROOT / "docs" / "reliability.md"
@@ -60,6 +60,30 @@ def kills(
     for line in (*result.violations, *result.problems):
         console.print(line)
     sys.exit(1 if result.violations or result.problems else 0)
+
+
+@main.command("sinks")
+@click.option("--kills", type=click.IntRange(min=1), default=100, show_default=True)
+@click.option("--per-round", type=click.IntRange(min=1), default=5, show_default=True)
+@click.option("--seed", type=int, default=1, show_default=True)
+@click.option("--folder", type=click.Path(path_type=Path), help="Where stores are created.")
+@click.option("--record", is_flag=True, help="Write the result after each round.")
+@click.option("--resume", is_flag=True, help="Add to the newest result.")
+def run_sinks(
+    *, kills: int, per_round: int, seed: int, folder: Path | None, record: bool, resume: bool
+) -> None:
+    """Kill the sinks of the pipeline again and again, and count the rows that they wrote."""
+    console = commands.console()
+    path = RESULTS / f"sinks-{datetime.now(UTC):%Y-%m-%d}.json"
+    known = sorted(RESULTS.glob("sinks-*.json"))
+    previous = commands.load(known[-1], sinks.Result) if resume and known else None
+    result = None
+    with TemporaryDirectory(dir=folder) as place:
+        for result in sinks.run(Path(place), seed, kills, per_round, previous):
+            console.print(f"{result.kills} kills, {result.broken} broken rows, {result.seconds} s")
+            if record:
+                commands.save(result, path)
+    sys.exit(1 if result is not None and result.broken else 0)
 
 
 @main.command("soak")
@@ -136,6 +160,9 @@ def docs() -> None:
     path = newest_result("kills")
     figures = kill_rounds.table(commands.load(path, kill_rounds.Result), path)
     tables.put_between_marks(DOCUMENT, "kills", figures)
+    path = newest_result("sinks")
+    figures = sinks.table(commands.load(path, sinks.Result), path)
+    tables.put_between_marks(DOCUMENT, "sinks", figures)
     path = newest_result("readers")
     figures = readers.table(commands.load(path, readers.Result), path)
     tables.put_between_marks(DOCUMENT, "readers", figures)
