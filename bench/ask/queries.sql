@@ -57,3 +57,33 @@ WHERE (j->>'duration')::DOUBLE > 150 AND j->>'service' = 'auth'
 -- name: segments_by_minute
 SELECT (j->>'time')::BIGINT // 60000, j->>'service', count(*), avg((j->>'duration')::DOUBLE)
 FROM (SELECT decode(payload)::JSON AS j FROM read_parquet(?)) GROUP BY 1, 2
+
+-- name: logs_table
+-- Messages in SQLite, with a column for each field that is asked about.
+CREATE TABLE logs (
+    id INTEGER PRIMARY KEY, time INTEGER NOT NULL, service TEXT NOT NULL, duration REAL NOT NULL, body TEXT NOT NULL
+)
+
+-- name: logs_words
+CREATE VIRTUAL TABLE logs_words USING fts5 (message, content='', tokenize="unicode61 remove_diacritics 2")
+
+-- name: logs_insert
+INSERT INTO logs (id, time, service, duration, body) VALUES (?, ?, ?, ?, ?)
+
+-- name: logs_insert_words
+INSERT INTO logs_words (rowid, message) VALUES (?, ?)
+
+-- name: logs_index
+CREATE INDEX logs_service_duration ON logs (service, duration)
+
+-- name: logs_with_word
+SELECT l.body FROM logs_words AS w JOIN logs AS l ON l.id = w.rowid WHERE logs_words MATCH ? ORDER BY w.rowid DESC LIMIT 50
+
+-- name: logs_count
+SELECT count(*) FROM logs WHERE service = 'auth' AND duration > ?
+
+-- name: logs_in_range
+SELECT body FROM logs WHERE service = 'auth' AND duration > ? ORDER BY id DESC LIMIT 50
+
+-- name: logs_by_minute
+SELECT time / 60000, service, count(*), avg(duration) FROM logs GROUP BY 1, 2

@@ -1,4 +1,5 @@
-"""Peers of searches: DuckDB on the same Parquet, ripgrep on NDJSON, Prisma Streams over HTTP.
+"""Peers of searches: DuckDB on the same Parquet, SQLite directly, ripgrep on NDJSON, and Prisma
+Streams over HTTP.
 
 Each is optional. One that is absent, or does not answer, is stated with the reason.
 """
@@ -12,12 +13,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
+import apsw
+import msgspec
+
 from bench.ask import prisma
 from bench.ask.messages import DAY_MS, START_MS, messages, rare_word
-from bench.ask.rounds import least_ms
+from bench.ask.rounds import batches, least_ms
 from fourfold.kernel import load_queries
 
 SQL = load_queries("bench.ask")
+SQLITE_BATCH: Final = 10_000
 RARE: Final = "rare term, with its message"
 RANGE: Final = "range filter, counted, 50 messages"
 ROLLUP: Final = "one-minute rollup"
@@ -47,6 +52,30 @@ class Peers:
             subprocess.run(["rg", "-N", pattern, str(ndjson)], check=True, capture_output=True)
 
         self.figures[RARE][name] = least_ms(rounds, search, time.perf_counter)[0]
+
+    def measure_sqlite(self, path: Path, count: int, rounds: int) -> None:
+        """Measure one SQLite file with a table, an index and FTS5 of the messages, in wall time."""
+        name = "SQLite directly"
+        connection = apsw.Connection(str(path))
+        try:
+            _fill_sqlite(connection, count)
+
+            def word(number: int) -> None:
+                rows = connection.execute(SQL.logs_with_word, (rare_word(number, count),))
+                assert [msgspec.json.decode(body) for (body,) in rows]
+
+            def in_range(number: int) -> None:
+                assert connection.execute(SQL.logs_count, (150 + number,)).fetchall()
+                rows = connection.execute(SQL.logs_in_range, (150 + number,))
+                assert [msgspec.json.decode(body) for (body,) in rows]
+
+            def by_minute(_number: int) -> None:
+                assert connection.execute(SQL.logs_by_minute).fetchall()
+
+            for figure, call in {RARE: word, RANGE: in_range, ROLLUP: by_minute}.items():
+                self.figures[figure][name] = least_ms(rounds, call, time.perf_counter)[0]
+        finally:
+            connection.close()
 
     def measure_duckdb(self, folder: Path, count: int) -> None:
         """Measure DuckDB on the Parquet of the segments, with two threads, in wall time."""
@@ -89,6 +118,23 @@ class Peers:
                     self.figures[figure][name] = least_ms(rounds, call, time.perf_counter)[0]
         except prisma.Unmeasured as error:
             self.unmeasured[name] = str(error)
+
+
+def _fill_sqlite(connection: apsw.Connection, count: int) -> None:
+    connection.execute(SQL.logs_table)
+    connection.execute(SQL.logs_words)
+    with connection:
+        for first, batch in enumerate(batches(messages(count), SQLITE_BATCH)):
+            rows = list(enumerate(batch, first * SQLITE_BATCH))
+            connection.executemany(
+                SQL.logs_insert,
+                (
+                    (at, m["time"], m["service"], m["duration"], msgspec.json.encode(m).decode())
+                    for at, m in rows
+                ),
+            )
+            connection.executemany(SQL.logs_insert_words, ((at, m["message"]) for at, m in rows))
+    connection.execute(SQL.logs_index)
 
 
 def _is_parquet(path: Path) -> bool:

@@ -227,6 +227,8 @@ def measure_peers(root: Path, work: Path, ndjson: Path, count: int, rounds: int)
         folder = store.archive.segments.cache.folder
     peers.measure_ripgrep(ndjson, count, rounds)
     peers.measure_duckdb(folder, count)
+    work.mkdir(parents=True, exist_ok=True)
+    peers.measure_sqlite(work / "peer.sqlite", count, rounds)
     peers.measure_prisma(work / "prisma", BUILD / "streams-peers", count, rounds)
     return peers
 

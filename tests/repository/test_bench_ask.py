@@ -43,7 +43,8 @@ def test_peers_of_searches_answer_or_are_stated(filled, monkeypatch):
     peers = streams.measure_peers(
         filled / "store", filled / "work", filled / "logs.ndjson", MESSAGES, 1
     )
-    assert set(peers.figures[RANGE]) == {"DuckDB on the segments"}
+    for name in (RARE, RANGE, ROLLUP):
+        assert set(peers.figures[name]) == {"DuckDB on the segments", "SQLite directly"}
     assert set(peers.unmeasured) == {"ripgrep on NDJSON", "Prisma Streams over HTTP"}
     facts = machine.describe(filled)
     path = streams.BUILD / "newest-streamsearch.json"
