@@ -24,19 +24,7 @@ from support.properties import THOROUGH, examples
 
 SPARK = "tests/pipeline/"
 # Packages whose files take longest come first: then no worker is left with one of them at the end.
-LONGEST_FIRST = (
-    *(
-        "explorer",
-        "pipeline",
-        "repository",
-        "reliability",
-        "archive",
-        "server",
-        "client",
-        "documents",
-    ),
-    "graphs",
-)
+LONGEST_FIRST = ("explorer", "pipeline", "repository", "reliability", "archive", "server", "client")
 MEMORY = Path("/dev/shm")
 MEMORY_BYTES_MIN = 4 << 30
 

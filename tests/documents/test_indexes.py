@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import threading
 
 import msgspec
 import pytest
@@ -333,6 +334,23 @@ def test_a_declaration_that_was_rolled_back_is_forgotten(orders):
         declare_and_fail()
     orders.set("o0", {"status": "lost"})
     assert (len(orders.indexes), entries(orders)) == (0, [])
+
+
+@pytest.mark.parametrize("end", ["close", "release"])
+def test_closing_a_space_ends_the_thread_of_a_build(store, orders, monkeypatch, end):
+    builder, begun = orders.indexes.builder, threading.Event()
+
+    def step():
+        begun.set()
+        return not orders.database.pauses.pause()
+
+    monkeypatch.setattr(builder, "_step", step)
+    builder.start()
+    assert begun.wait(30)
+    store.close() if end == "close" else store.release(DID)
+    assert not builder.is_running
+    builder.start()
+    assert not builder.is_running
 
 
 # Unique values

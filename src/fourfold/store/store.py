@@ -521,11 +521,14 @@ class Store:
             self._refuse_if_closed()
             name = DOCUMENTS.location.name(did)
             path = DOCUMENTS.location.path(self.root, name)
-            self._collections.pop(name, None)
+            opened = self._collections.pop(name, None)
             self._retained.discard(path)
             database = None if path in self._lent else self._databases.pop(path, None)
             if database is not None:
                 self._model_metrics.begin_close(database)
+        if opened is not None:
+            model, space = opened
+            model.close(space)
         if database is not None:
             try:
                 database.close()

@@ -38,6 +38,11 @@ def _verify(path: Path) -> Iterator[Problem]:
     return verify_file(path)
 
 
+def _close(space: Space) -> None:
+    """End builds of indexes, which would otherwise use the files after they are closed."""
+    space.indexes.builder.stop()
+
+
 def _configure(profile: Profile, settings: Settings) -> Profile:
     return profile.with_(page_size=settings.documents.page_size)
 
@@ -48,6 +53,7 @@ MODEL = Model(
     location=_LOCATION,
     open=_open,
     verify=_verify,
+    close=_close,
     configure=_configure,
     id_column="space",
     tables="fourfold.query.documents.tables",

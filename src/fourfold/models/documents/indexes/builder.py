@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 
 BUILD_STEP_S: Final = 0.02
 """Time for which one step of a build reads before it writes."""
+BUILD_STOP_S: Final = 10.0
+"""Maximum wait of a closing store for the step of a build."""
 BUILD_STEP_ENTITIES: Final = 500
 """Entities of one step."""
 BUILD_DELETED_ROWS: Final = 1_000
@@ -58,6 +60,7 @@ class IndexBuilder:
         self._lock = threading.Lock()
         self._running = threading.Lock()
         self._thread: threading.Thread | None = None
+        self._stopping = False
 
     @property
     def is_running(self) -> bool:
@@ -69,11 +72,19 @@ class IndexBuilder:
         if not self._space.database.writable:
             return
         with self._lock:
-            if not self.is_running:
+            if not self.is_running and not self._stopping:
                 self._thread = threading.Thread(
                     target=self._run, name="fourfold-index", daemon=True
                 )
                 self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread after the step that it is in. The next process continues the build."""
+        with self._lock:
+            self._stopping = True
+            thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(BUILD_STOP_S)
 
     def run(self, timeout_s: float | None = None) -> bool:
         """Build in this thread until all is done, or time is up; return True if all is done.
@@ -87,7 +98,7 @@ class IndexBuilder:
             return False
         try:
             while self._step():
-                if until is not None and time.monotonic() >= until:
+                if self._stopping or (until is not None and time.monotonic() >= until):
                     return False
                 self._space.database.pauses.pause()
         finally:
