@@ -13,10 +13,11 @@ import click
 
 from bench import commands, tables
 from bench.place import RESULTS, ROOT, newest_result
-from bench.reliability import fuzz, readers, sinks, soak
+from bench.reliability import fuzz, readers, sinks, sizes, soak
 from bench.reliability import kills as kill_rounds
 
 DOCUMENT = ROOT / "docs" / "reliability.md"
+SIZING = ROOT / "docs" / "operating" / "sizing.md"
 CHART = ROOT / "docs" / "images" / "soak.svg"
 
 
@@ -120,6 +121,21 @@ def run_readers(*, count: int, folder: Path | None, record: bool) -> None:
         commands.save(result, path)
 
 
+@main.command("sizes")
+@click.option("--count", type=click.IntRange(min=10), default=2000, show_default=True)
+@click.option("--folder", type=click.Path(path_type=Path), help="Where the stores are created.")
+@click.option("--record", is_flag=True, help="Write the result.")
+def run_sizes(*, count: int, folder: Path | None, record: bool) -> None:
+    """Measure what a server takes for each stream, space, session and write."""
+    console = commands.console()
+    path = RESULTS / f"sizes-{datetime.now(UTC):%Y-%m-%d}.json"
+    with TemporaryDirectory(dir=folder) as place:
+        result = sizes.run(Path(place), count)
+    console.print(sizes.table(result, path))
+    if record:
+        commands.save(result, path)
+
+
 @main.command("fuzz")
 @click.option("--examples", type=click.IntRange(min=1), default=500, show_default=True)
 @click.option("--folder", type=click.Path(path_type=Path), help="Where figures are collected.")
@@ -156,7 +172,7 @@ def installations(results: list[dict[str, Any]], path: Path) -> str:
 
 @main.command("docs")
 def docs() -> None:
-    """Write the newest results into docs/reliability.md."""
+    """Write the newest results into docs/reliability.md and docs/operating/sizing.md."""
     path = newest_result("kills")
     figures = kill_rounds.table(commands.load(path, kill_rounds.Result), path)
     tables.put_between_marks(DOCUMENT, "kills", figures)
@@ -170,6 +186,9 @@ def docs() -> None:
     tables.put_between_marks(DOCUMENT, "fuzz", fuzz.table(commands.load(path, fuzz.Result), path))
     path = newest_result("wheel")
     tables.put_between_marks(DOCUMENT, "wheel", installations(json.loads(path.read_bytes()), path))
+    path = newest_result("sizes")
+    figures = sizes.table(commands.load(path, sizes.Result), path)
+    tables.put_between_marks(SIZING, "sizes", figures)
     path = newest_result("soak")
     result = commands.load(path, soak.Result)
     tables.put_between_marks(DOCUMENT, "soak", soak.table(result, path))

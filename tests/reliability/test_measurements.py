@@ -8,7 +8,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 from bench.reliability import __main__ as commands
-from bench.reliability import fuzz, readers, soak
+from bench.reliability import fuzz, readers, sizes, soak
 from bench.reliability.chart import Panel, draw
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="memory is read from /proc")
@@ -19,6 +19,16 @@ def test_idle_readers_are_measured(tmp_path):
     assert figure.readers == 20
     assert figure.open_files > 20
     assert figure.memory_again_bytes > 0
+
+
+def test_sizes_are_measured(tmp_path):
+    result = sizes.run(tmp_path, 10)
+    figures = {figure.name: figure for figure in result.figures}
+    assert figures.keys() == {*sizes._KINDS, "space"}
+    assert all(figure.disk_bytes > 0 for figure in result.figures)
+    assert figures["space"].disk_bytes > figures["document"].disk_bytes
+    assert result.server_bytes > 0
+    assert "| space (1) |" in sizes.table(result, tmp_path / "sizes.json")
 
 
 def test_soak_samples_a_server_under_load(tmp_path):
