@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from fourfold import limits
-from fourfold.errors import FourfoldError, Refused
+from fourfold.errors import FourfoldError, Refused, RuleBroken
 from fourfold.kernel.backup import restore
 from fourfold.models.graphs import GLOBAL_SEQ, Query, fold
 from fourfold.models.graphs.verify import problems
@@ -288,6 +288,32 @@ class ThreeNodes(RuleBasedStateMachine):
         self.learn(n, before)
         again = node.graphs.ingest_package(node.peers[source.path], sent.data)
         assert (again.accepted, again.added) == (0, 0)
+
+    @rule(n=NODE, other=NODE, limit=st.integers(1, 6))
+    def pull_while_a_rule_holds(self, n, other, limit):
+        """Rows of peers that break it wait until it is removed; writes are refused."""
+        node, source = self.nodes[n], self.nodes[other]
+        if node is source:
+            return
+        before = {kind: len(rows) for kind, rows in all_rows(node.graphs).items()}
+        ruled = APP, "attr", "note attr"
+        try:
+            node.graphs.set_rule(*ruled, {"value": "text"})
+        except RuleBroken:
+            assert any(row.value_text is None for row in everything(node.graphs)["attr"])
+            return
+        _, done = node.pull(source, max_bytes=limit * 400)
+        assert not done.refused
+        assert all(row.value_text is not None for row in everything(node.graphs)["attr"])
+        written = everything(node.graphs), node.graphs.get_global_seq()
+        ops = [self.operation(node, "parent_create", {}, 0)]
+        wrong = {"parent_id": {"$op": 0}, "value": 1.5}
+        ops.append(self.operation(node, "attr_create", wrong, 0))
+        with pytest.raises(RuleBroken):
+            node.graphs.apply({"trace_id": "t", "ops": ops})
+        assert (everything(node.graphs), node.graphs.get_global_seq()) == written
+        node.graphs.set_rule(*ruled, None)
+        self.learn(n, before)
 
     def learn(self, n, before):
         """The model hears of rows that came from elsewhere, by what the tables say is new."""
