@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
@@ -113,9 +114,22 @@ class Result(Tabular, Sequence[Row]):
         if declared is None:
             return None, None
         kind, python = _TYPES[declared]
-        if not all(row[at] is None or isinstance(row[at], python) for row in self.rows):
+        values = [row[at] for row in self.rows if row[at] is not None]
+        if not all(isinstance(value, python) for value in values):
+            return None, None
+        if (kind == "time" and not all(map(_is_time, values))) or (
+            kind == "bool" and not {0, 1}.issuperset(values)
+        ):
             return None, None
         return kind, bool if kind == "bool" else None
+
+
+def _is_time(text: str) -> bool:
+    """Return True if a text is a time as in the tables, and not a part of one."""
+    try:
+        return datetime.fromisoformat(text).tzinfo is not None
+    except ValueError:
+        return False
 
 
 def distinct_names(names: Sequence[str]) -> list[str]:

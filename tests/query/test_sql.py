@@ -208,6 +208,38 @@ def test_lone_surrogates_are_not_text(store):
         store.sql("select '\ud800'")
 
 
+@pytest.mark.parametrize(
+    ("expression", "value", "kind"),
+    [
+        ("time", None, "timestamp[us, tz=UTC]"),
+        ("strftime('%H:%M', time, 'start of day') as time", "00:00", "string"),
+        ("substr('2020-01-01T00:00:00Z', 1, 10) as time", "2020-01-01", "string"),
+        ("'10000-01-01T00:00:00Z' as time", "10000-01-01T00:00:00Z", "string"),
+        ("7 as seq", 7, "int64"),
+        ("'x' as seq", "x", "string"),
+    ],
+)
+def test_columns_of_arrow_have_the_type_of_their_values(filled, expression, value, kind):
+    result = filled.sql(f"select {expression} from documents_commits limit 1")
+    table = result.to_arrow()
+    assert str(table.schema.field(0).type) == kind
+    assert value is None or table.to_pylist() == [{result.columns[0]: value}]
+
+
+def test_count_with_the_name_of_a_boolean_is_a_number(filled):
+    columns = [
+        (f"{model}_{table.name}", column.name)
+        for model, tables in all_tables().items()
+        for table in tables.public()
+        for column in table.columns
+        if column.type == "boolean" and not column.hidden
+    ]
+    assert columns
+    for table, column in columns:
+        result = filled.sql(f"select count(*) + 2 as {column} from {table}")
+        assert result.to_arrow().column(0).to_pylist() == [result.rows[0][0]]
+
+
 def test_limits_must_be_positive_numbers(store):
     for limits in (
         {"timeout_s": float("nan")},
