@@ -76,7 +76,7 @@ INTERNAL = {
         *("read_joined", "read_joined_from_log", "read_log", "touch", "trim_deleted"),
     },
     "Graphs": {"count", "domains_in", "page", "next_global_seq"},
-    "Archive": {"find_unpublished", "expire_backoffs", "running"},
+    "Archive": {"find_unpublished", "expire_backoffs", "running", "turn"},
 }
 """Methods for other modules of the package, which pass what they have checked."""
 
