@@ -394,8 +394,8 @@ def test_collection_may_pause_after_each_slice(sessions, monkeypatch):
     @contextmanager
     def counted():
         before = len(positions(sessions))
-        with paced():
-            yield
+        with paced() as end_step:
+            yield end_step
         blocks.append(before - len(positions(sessions)))
 
     monkeypatch.setattr(sessions.log, "paced", counted)
