@@ -11,7 +11,7 @@ import pytest
 from node import Node
 
 from fourfold import limits
-from fourfold.kernel.pauses import BACKGROUND_NICE
+from fourfold.kernel.pauses import BACKGROUND_NICE, Pauses
 from fourfold.models.streams.archive import Policy, sealer
 from fourfold.models.streams.archive.throttle import NO_THROTTLE, Throttle
 from fourfold.objects import MemoryStore
@@ -276,3 +276,22 @@ def test_the_background_comes_last_and_a_caller_does_not(tmp_path):
     assert objects.priorities == {max(usual, BACKGROUND_NICE)}
     assert os.getpriority(os.PRIO_PROCESS, threading.get_native_id()) == usual
     node.close()
+
+
+def test_threads_that_publish_give_way_to_no_other_of_them(tmp_path, monkeypatch):
+    contended = []
+    pause_after = Pauses.pause_after
+
+    def observed(pauses, took):
+        contended.append(pause_after(pauses, took))
+        return contended[-1]
+
+    monkeypatch.setattr(Pauses, "pause_after", observed)
+    node = Node(tmp_path, MemoryStore())
+    for name in map(str, range(12)):
+        node.write(name, 1)
+    done = node.archive.publish_all(background=True)
+    assert (done.sealed, done.failures) == (12, {})
+    node.close()
+    assert len(contended) > 12
+    assert not any(contended)

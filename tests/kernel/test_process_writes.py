@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from contextlib import nullcontext
 
 import pytest
 
@@ -148,3 +149,42 @@ def test_forked_child_has_no_transactions_of_its_parent(databases):
             os._exit(PROCESS_WRITES.in_transaction() or PROCESS_WRITES.is_other_writing())
         assert os.waitpid(child, 0)[1] == 0
         assert PROCESS_WRITES.in_transaction()
+
+
+def test_threads_that_share_work_do_not_write_for_each_other(databases):
+    one, other = databases
+
+    def write_shared():
+        with PROCESS_WRITES.sharing():
+            other.transact(insert)
+
+    with PROCESS_WRITES.sharing(), PROCESS_WRITES.sharing():
+        before = PROCESS_WRITES.count_others()
+        one.transact(insert)
+        in_thread(write_shared)
+        assert PROCESS_WRITES.count_others() == before
+        in_thread(lambda: other.transact(insert))
+        assert PROCESS_WRITES.count_others() == before + 1
+    before = PROCESS_WRITES.count_others()
+    in_thread(write_shared)
+    assert PROCESS_WRITES.count_others() == before + 1
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_thread_in_transaction_is_another_one_unless_it_shares_work(databases, shared):
+    one, _ = databases
+    begun, ended = threading.Event(), threading.Event()
+
+    def write():
+        with PROCESS_WRITES.sharing(), one.write():
+            begun.set()
+            assert ended.wait(30)
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    assert begun.wait(30)
+    with PROCESS_WRITES.sharing() if shared else nullcontext():
+        assert PROCESS_WRITES.is_other_writing() is not shared
+        assert (PROCESS_WRITES.other_cpu_seconds() is None) is shared
+    ended.set()
+    thread.join()

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from fourfold.archive.child_process import ChildStopped
 from fourfold.errors import FourfoldError
-from fourfold.models.streams.archive.maintenance import MaintenanceResult, MaintenanceTurn
 from fourfold.store import Store
+
+if TYPE_CHECKING:
+    from fourfold.models.streams.archive.maintenance import MaintenanceResult, MaintenanceTurn
 
 Advance = Callable[[str, int, int], None]
 """Called with what is being worked on, the steps done and all steps."""
@@ -85,7 +87,9 @@ class ArchiveJob:
         return {"streams": len(result.streams), "companions": result.companions}
 
     def _run(self, work: Callable[[Any, MaintenanceTurn], MaintenanceResult]) -> MaintenanceResult:
-        from fourfold.store.publish import has_streams  # noqa: PLC0415 - few stores publish
+        # Few stores publish.
+        from fourfold.models.streams.archive.maintenance import MaintenanceResult  # noqa: PLC0415
+        from fourfold.store.publish import has_streams  # noqa: PLC0415
 
         if not has_streams(self._store):
             return MaintenanceResult()

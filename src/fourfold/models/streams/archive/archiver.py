@@ -197,7 +197,7 @@ class Archive:
     def round(self, *, everything: bool = False, pace: Throttle = NO_THROTTLE) -> ArchiveRound:
         """Seal and publish what is due; with `everything`, all streams."""
         self._check_not_in_transaction()
-        with self._round:
+        with self._round, PROCESS_WRITES.sharing():
             done = ArchiveRound()
             self._notice()
             due = self._due(everything=everything)
@@ -329,7 +329,7 @@ class Archive:
             if stop():
                 raise ChildStopped
         try:
-            with BuildProcess(self._segments, stop) as process:
+            with PROCESS_WRITES.sharing(), BuildProcess(self._segments, stop) as process:
                 turn = MaintenanceTurn(process, pace, stop)
                 yield turn if advance is None else turn._replace(advance=advance)
         finally:
@@ -392,12 +392,16 @@ class Archive:
 
     def _process(self, name: str, everything: bool, pace: Throttle = NO_THROTTLE) -> _Turn:
         """Seal a stream if it is due, and publish its sealed segments."""
+        with PROCESS_WRITES.sharing():
+            return self._process_shared(name, everything, pace)
+
+    def _process_shared(self, name: str, everything: bool, pace: Throttle) -> _Turn:
         with self._database.read() as snapshot:
             source = snapshot.value(SQL.fork_source, (name,))
         if source is not None:
             # A fork needs the records that it shares.
             self._note(source)
-            self._process(source, True, pace)
+            self._process_shared(source, True, pace)
         with self._lock(name):
             sealed = self._seal(name, everything=everything, pace=pace)
             with self._database.read() as snapshot:
