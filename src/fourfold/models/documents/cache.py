@@ -13,6 +13,8 @@ import threading
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from msgspec import Struct
+
 from fourfold.cache import LruCache
 from fourfold.models.documents.encoding import decode, trusted
 from fourfold.models.documents.indexes.declaration import Index
@@ -22,8 +24,11 @@ Key = tuple[str, str]
 """Branch and entity."""
 
 
-class CacheEntry(NamedTuple):
-    """An entity's newest state, and how far it is from the last whole document in the log."""
+class CacheEntry(Struct, frozen=True, gc=False):
+    """An entity's newest state, and how far it is from the last whole document in the log.
+
+    No cycle leads through it, so the garbage collector need not visit the entries of a large cache.
+    """
 
     seq: int
     op: Op

@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from msgspec.structs import replace
+
 from fourfold import limits
 from fourfold.errors import FourfoldError
 from fourfold.kernel import Transaction
@@ -185,8 +187,8 @@ def _snapshots(
         if entry.op == "patch" and snapshot_due(entry):
             text = trusted(entry.document)
             history.keep_snapshot(txn, branch, key[1], seq, text)
-            published[key] = entry._replace(
-                base_bytes=len(text), patches=0, patch_bytes=0, bytes_max=bytes_at_most(text)
+            published[key] = replace(
+                entry, base_bytes=len(text), patches=0, patch_bytes=0, bytes_max=bytes_at_most(text)
             )
     return published
 

@@ -30,8 +30,9 @@ def resolution(row: Row, rows: Iterable[Row], resolved: Sequence[dict[str, int]]
     A changed byte in any of them is detected.
     """
     pending = list(resolved)
-    # One line of JSON for each, so that no two logs have the same text.
-    digest = hashlib.sha256(_ENCODER.encode_lines((pending, row, *rows))).hexdigest()
+    # One line of JSON for each, so that no two logs have the same text. The argument is a list:
+    # `encode_lines` never releases the iterator of anything else.
+    digest = hashlib.sha256(_ENCODER.encode_lines([pending, row, *rows])).hexdigest()
     shown = f',"resolved_pending_reads":{trusted(pending)}' if pending else ""
     return f'{{"digest":"sha256:{digest}"{shown},"seq":{row[0]}}}'
 
