@@ -53,6 +53,8 @@ class PublicationTable:
     """Query for all rows; used the first time."""
     new: str | None = None
     """Query for rows after the position ?1."""
+    newest: str | None = None
+    """Query for the greatest position, 0 without rows."""
     changed: tuple[str, ...] = ()
     """Query for rows changed up to the change ?1, in addition to those of `watch`."""
     content: Content | None = None

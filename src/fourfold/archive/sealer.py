@@ -221,8 +221,7 @@ class _Sealer:
         """
         if table.position is None:
             return self._done.position
-        sql = SQL.greatest.format(position=quoted(table.position), table=quoted(table.name))
-        return max(before, int(self._snapshot.value(sql)))
+        return max(before, _greatest(self._snapshot, table))
 
     def _referring(
         self, rows: Iterator[Row], columns: tuple[TableColumn, ...], content: Content
@@ -293,6 +292,13 @@ def key_columns(
     return tuple(kinds[name] for name in table.key)
 
 
+def _greatest(snapshot: ReadTransaction, table: PublicationTable) -> int:
+    """Return the greatest position in a table."""
+    position = quoted(table.position or "")
+    sql = table.newest or SQL.greatest.format(position=position, table=quoted(table.name))
+    return int(snapshot.value(sql) or 0)
+
+
 def state_of(snapshot: ReadTransaction, description: Description, position: int) -> CaptureState:
     """Return the state of a database that is completely published, such as after a restore."""
     positions: dict[str, int] = {}
@@ -306,8 +312,7 @@ def state_of(snapshot: ReadTransaction, description: Description, position: int)
         elif table.position is None:
             positions[table.name] = position
         else:
-            names = {"position": quoted(table.position), "table": quoted(table.name)}
-            positions[table.name] = int(snapshot.value(SQL.greatest.format(**names)))
+            positions[table.name] = _greatest(snapshot, table)
     return CaptureState(position, positions, wholes)
 
 

@@ -16,7 +16,7 @@ from fourfold.archive.publication import ChangedRows, Description, PublicationTa
 from fourfold.kernel import Database, ReadTransaction, Transaction, load_queries
 from fourfold.models.graphs import intervals, row_index
 from fourfold.models.graphs.records import KINDS, SYSTEM_APP
-from fourfold.models.graphs.statements import SQL
+from fourfold.models.graphs.statements import SQL, fill
 from fourfold.models.graphs.sync import identities
 
 _SQL = load_queries("fourfold.models.graphs", "publication.sql")
@@ -50,9 +50,18 @@ def _of_apps(snapshot: ReadTransaction) -> tuple[PublicationTable, ...]:
 def _table(name: str) -> PublicationTable:
     match = _OF_APP.fullmatch(name)
     noun = "" if match is None else match[2]
-    if noun in KINDS:
-        watch = ("update of sync_flags",)
-        return PublicationTable(name, ("id",), position="global_seq", watch=watch, group=noun)
+    if match is not None and noun in KINDS:
+        app_id = int(match[1])
+        return PublicationTable(
+            name,
+            ("id",),
+            position="global_seq",
+            watch=("update of sync_flags",),
+            everything=fill(_SQL.all_rows, app_id, noun),
+            new=fill(_SQL.new_rows, app_id, noun),
+            newest=fill(_SQL.greatest, app_id, noun),
+            group=noun,
+        )
     if noun in {"type", "log"}:
         return PublicationTable(name, ("id",), position="id", group=noun)
     return PublicationTable(name, whole=True, group="app_table", packed=True)
