@@ -279,6 +279,7 @@ STREAM_CALLS = {
     "configure": lambda log: log.configure(retention_bytes=10**6),
     "delete": lambda log: log.fork("new").delete(),
     "follow": lambda log: list(log.follow(timeout=0)),
+    "history": lambda log: log.history(),
     "follow_async": lambda log: asyncio.run(anext(log.follow_async())),
     "fork": lambda log: log.fork("new", 2).append({"n": 7}),
     "keys": lambda log: log.keys(),
