@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from importlib import import_module
@@ -91,33 +92,34 @@ def edges_of(sizes: Sizes) -> list[tuple[int, int]]:
     return edges
 
 
-class Engine:
+class Engine(ABC):
     """What all engines answer; the answers are counts."""
 
     name: str
 
+    @abstractmethod
     def close(self) -> None:
         """Release the engine."""
 
+    @abstractmethod
     def hop(self, node: int) -> int:
         """Count up to 10 neighbours."""
-        raise NotImplementedError
 
+    @abstractmethod
     def exists(self, src: int, dst: int) -> int:
         """Return 1 if there is an edge."""
-        raise NotImplementedError
 
+    @abstractmethod
     def count(self, node: int) -> int:
         """Count the edges from a node."""
-        raise NotImplementedError
 
+    @abstractmethod
     def path(self, src: int, dst: int) -> int:
         """Return the length of a shortest path; 0 if there is none of up to 6 edges."""
-        raise NotImplementedError
 
+    @abstractmethod
     def reach(self, node: int) -> int:
         """Count the nodes within 6 edges."""
-        raise NotImplementedError
 
 
 class Fourfold(Engine):
