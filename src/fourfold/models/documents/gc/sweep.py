@@ -28,7 +28,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
@@ -52,6 +52,9 @@ from fourfold.models.documents.indexes.trim import trim
 
 if TYPE_CHECKING:
     from fourfold.models.documents.space import Space
+
+GC_VIEW_ENTITIES: Final = 32
+"""Entities whose rows are inspected in one snapshot."""
 
 
 class SweepState(msgspec.Struct):
@@ -137,14 +140,16 @@ def doomed_in(
     space: Space, branch: str, entities: dict[str, None], points: list[int]
 ) -> Iterator[SweepRun]:
     """Yield what gc removes from the logs of some entities on a branch. Only reads."""
-    waiting = list(entities)
+    waiting = list(reversed(entities))
     while waiting:
         result: list[SweepRun] = []
         size = 0
         with space.background_view() as view:
-            # A snapshot is held only for a short while, or the log of the database would grow.
-            while waiting and size < limits.GC_BATCH_BYTES:
-                entity = waiting.pop(0)
+            # A snapshot is held only for a short while, pauses included, or the log of the database
+            # would grow: writers then take longer for each commit.
+            until = len(waiting) - GC_VIEW_ENTITIES
+            while waiting and len(waiting) > until and size < limits.GC_BATCH_BYTES:
+                entity = waiting.pop()
                 rows = view.rows(view.sql.entity_rows, (branch, entity, points[-1]))
                 for run in runs((EntityRow(*row) for row in rows), points):
                     doomed = _decided(view, branch, entity, run)
